@@ -582,8 +582,12 @@ def _with_history(x: Any) -> Any:
     return x + table["seen"][0]
 
 
+def _items() -> list[float]:
+    return [0.5 * k for k in range(12)]
+
+
 def _over_items(x: Any) -> Any:
-    for k in [0.5 * k for k in range(12)]:
+    for k in _items():
         if x > 100.0:
             break
         x = 1.1 * x + k

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import traceback
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tracegrad.trace import entrances
 from tracegrad.trace.entrances import Entrance, entering, without_entrances
-
-known = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="loops of this version have no entrances")
+from tracegrad.trace.instructions import steps_of
 
 
 def several_questions(end: Any, n: int) -> Any:
@@ -97,7 +97,6 @@ def outcome(fun: Any, args: Any) -> Any:
         return repr(error), [(x.lineno, x.colno, x.end_colno) for x in traceback.extract_tb(error.__traceback__)[1:]]
 
 
-@known
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     entered = []
@@ -112,12 +111,8 @@ def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.Monk
     assert entering(fun.__code__) == code
 
 
-@known
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_entrances_alone_are_added(fun: Callable[..., Any]) -> None:
-    def steps(code: types.CodeType) -> list[Any]:
-        return [x for x in dis.get_instructions(code) if x.opname != "EXTENDED_ARG"]
-
     before, after = steps(fun.__code__), steps(entering(fun.__code__))
     new = [k for k, x in enumerate(after) if isinstance(x.argval, Entrance)]
     assert new
@@ -134,10 +129,32 @@ def test_entrances_alone_are_added(fun: Callable[..., Any]) -> None:
             assert question_at(before, target(numbers[0], x.argval)) == question_at(
                 before, target(numbers[1], y.argval)
             )
-        elif x.opcode in dis.hasjrel:
+        elif x.jumps:
             assert target(numbers[0], x.argval) == target(numbers[1], y.argval)
         else:
             assert x.argval == y.argval
+
+
+class Read(NamedTuple):
+    """What an instruction does, and where it is."""
+
+    opname: str
+    argval: Any
+    positions: Any
+    offset: int
+    jumps: bool
+
+
+def steps(code: types.CodeType) -> list[Read]:
+    """The instructions, those of two variables (since Python 3.13) as two."""
+    found = []
+    for x in dis.get_instructions(code):
+        pair = re.fullmatch("(LOAD_FAST|STORE_FAST)_(LOAD_FAST|STORE_FAST)", x.opname)
+        if pair:
+            found += [Read(pair[k + 1], x.argval[k], x.positions, x.offset + k, False) for k in range(2)]
+        elif x.opname != "EXTENDED_ARG":
+            found.append(Read(x.opname, x.argval, x.positions, x.offset, x.opcode in dis.hasjrel))
+    return found
 
 
 def question_at(steps: list[Any], number: int) -> list[Any]:
@@ -171,7 +188,6 @@ def continued(end: Any, n: int) -> Any:
     return found
 
 
-@known
 @pytest.mark.parametrize("fun", [several_questions, continued], ids=lambda f: f.__name__)
 def test_turns_that_are_continued_end_with_the_question_of_the_others(fun: Callable[..., Any]) -> None:
     assert "JUMP_FORWARD" not in {x.opname for x in dis.get_instructions(fun.__code__)}
@@ -187,16 +203,14 @@ def target(numbers: dict[int, int], offset: int) -> int:
     return min(k for at, k in numbers.items() if at >= offset)
 
 
-@known
-def test_code_without_questions_at_the_end_of_turns_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_without_loops_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def fun(xs: Any) -> Any:
-        return [x for x in xs if x > 0] if xs else None
+        return xs[-1] if xs and xs[0] > 0 else None
 
     monkeypatch.delattr(dis, "get_instructions")
     assert entering(fun.__code__) is fun.__code__
 
 
 def test_each_question_of_a_test_has_an_entrance() -> None:
-    steps = entrances._steps(several_questions.__code__)
-    assert len(entrances._tests(steps)) == 2
-    assert not entrances._tests(entrances._steps(outcome.__code__))
+    assert len(entrances._Tests(steps_of(several_questions.__code__)).entrances()) == 2
+    assert not entrances._Tests(steps_of(outcome.__code__)).entrances()

@@ -280,13 +280,18 @@ def test_numbers_in_text_and_keys(trace: Any) -> Any:
         yield f(x), f(x)
 
 
+def _names(x: Any) -> tuple[str, ...]:
+    return getattr(x, "co_names", ())
+
+
 def test_marked_code_is_as_long_and_can_be_had_back() -> None:
     def f(x: Any) -> Any:
         return [float(v) for v in x], (lambda y: max(int(y), 0))(x), float
 
     code = marked(f.__code__)
     assert len(code.co_code) == len(f.__code__.co_code)
-    assert "float()" in repr([c.co_names for c in code.co_consts if hasattr(c, "co_names")])
+    # Since Python 3.12 the code of a list comprehension is that of the function around it.
+    assert {"float()", "max()", "int()"} <= {name for c in (code, *code.co_consts) for name in _names(c)}
     assert unmarked(code) == f.__code__
     many = eval("lambda: (" + ", ".join(f"v{k}" for k in range(300)) + ", float(1), min(2, 3))")
     assert unmarked(marked(many.__code__)) == many.__code__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -196,10 +195,6 @@ ONE: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
 ]  # fmt: skip
 
 
-# Of these loops only the `for` statement knows the list, which it says where instructions are known.
-STATED = (one_by_one, pairs_one_by_one, known_numbers, until_one_is_found)
-
-
 def leaves(x: Any) -> list[Any]:
     if isinstance(x, dict):
         return [y for k in sorted(x) for y in leaves(x[k])]
@@ -224,7 +219,7 @@ def test_one_program_serves_all_values(fun: Any, given: Any) -> None:
         low, high = (fun(moved(x, iter(direction), step)) for step in (-1e-6, 1e-6))
         along = sum(np.sum(s * d) for s, d in zip(leaves(slope), direction))
         np.testing.assert_allclose(along, (high - low) / 2e-6, rtol=1e-5, atol=1e-6)
-    assert traced.cache_info().traces == 1 or (fun in STATED and sys.version_info[:2] != (3, 11))
+    assert traced.cache_info().traces == 1
 
 
 # -- what is done otherwise is done as in Python ---------------------------------------------------------------------

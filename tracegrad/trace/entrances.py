@@ -13,29 +13,23 @@ in which the test at the end of a turn leads to the next one (`tracegrad.rolling
 [the entrance of a loop]
 
 So there is before a `for` loop, which is asked what the loop is to go through: it has no other way to know of a list.
+Code of loops has no instructions that are made of two: what is done with a variable can be told of the others.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
-import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.instructions import Step, arranged, steps_of, truth_of
 from tracegrad.trace.lent import LentList
-from tracegrad.trace.tries import numbers_of
 
 __all__ = ["Entrance", "entering", "without_entrances"]
-
-# How tests are written twice, and what jumps look like, is that of this version.
-_IS_KNOWN = sys.version_info[:2] == (3, 11)
-_LOAD, _NEGATE, _DROP, _ITER = (dis.opmap[x] for x in ("LOAD_CONST", "UNARY_NEGATIVE", "POP_TOP", "GET_ITER"))
-_LONG = dis.opmap["EXTENDED_ARG"]
-_Lines = tuple[int | None, int | None, int | None, int | None]
 
 
 class Entrance:
@@ -72,13 +66,14 @@ class Entrance:
 @functools.lru_cache(maxsize=4096)
 def entering(code: CodeType) -> CodeType:
     """The code with entrances of its loops; itself, if it has none."""
-    known = _IS_KNOWN and len(code.co_consts) < 256
-    if not known or (_ASKED.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops)):
+    if _LOOPS.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops):
         return code
-    steps = _steps(code)
-    _continue_at_the_end(steps)
-    found, through = _tests(steps), _gone_through(steps)
-    return _with_entrances(code, steps, found, through) if found or through else code
+    steps = steps_of(code)
+    tests = _Tests(steps)
+    tests.continue_at_the_end()
+    found, through = tests.entrances(), _gone_through(steps)
+    are_apart = any(x.start < 0 for x in steps)
+    return _with_entrances(code, steps, found, through) if found or through or are_apart else code
 
 
 def without_entrances(code: CodeType) -> CodeType:
@@ -86,65 +81,93 @@ def without_entrances(code: CodeType) -> CodeType:
     return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
 
 
-class _Step:
-    """An instruction, with what makes its argument longer before it and what it keeps behind it: where it began, if it
-    is not new, and begins, and where it jumps to."""
-
-    __slots__ = ("arg", "at", "caches", "code", "long", "name", "start", "target")
-
-    def __init__(self, code: int, arg: int, start: int = -1, long: int = 0, caches: int = 0, target: int = -1):
-        self.code, self.arg, self.name = code, arg, dis.opname[code]
-        self.start, self.at, self.long, self.caches, self.target = start, start, long, caches, target
-
-    @property
-    def size(self) -> int:
-        return 2 * (self.long + 1 + self.caches)
-
-    @property
-    def place(self) -> int:
-        """Where a frame is that runs it."""
-        return self.at + 2 * self.long
-
-    def __bytes__(self) -> bytes:
-        args = self.arg.to_bytes(self.long + 1, "big")
-        return b"".join([bytes([_LONG, x]) for x in args[:-1]]) + bytes([self.code, args[-1]]) + bytes(2 * self.caches)
+# Jumps that ask for a truth, and jumps that do not. In Python 3.11 some of the first lead back; later ones stand before
+# one of the second where they are to do so.
+_ASKING = frozenset([x for x in dis.opmap if x.startswith("POP_JUMP") and x.endswith(("TRUE", "FALSE"))])
+_SURE = frozenset(["JUMP_BACKWARD", "JUMP_FORWARD"])
+# Instructions without which code asks nothing at the end of turns.
+_LOOPS = frozenset([dis.opmap[x] for x in [x for x in _ASKING if "BACK" in x] or ["JUMP_BACKWARD"]])
+_ITER = dis.opmap["GET_ITER"]
 
 
-def _new(name: str) -> _Step:
-    return _Step(dis.opmap[name], 0, caches=dis._inline_cache_entries[dis.opmap[name]])  # type: ignore[attr-defined]
+class _Tests:
+    """The tests of loops that stand in the code twice."""
 
+    def __init__(self, steps: list[Step]):
+        self.steps = steps
+        self._numbers = {x: k for k, x in enumerate(steps)}
 
-def _steps(code: CodeType) -> list[_Step]:
-    found, begin = list[_Step](), 0
-    all_steps = [x for x in dis.get_instructions(code) if x.opcode != _LONG]
-    for x in all_steps:
-        caches = dis._inline_cache_entries[x.opcode]  # type: ignore[attr-defined]
-        target = x.argval if x.opcode in dis.hasjrel else -1
-        found.append(_Step(x.opcode, x.arg or 0, begin, (x.offset - begin) // 2, caches, target))
-        begin += found[-1].size
-    return found
+    def entrances(self) -> dict[int, tuple[int, int]]:
+        """By the number of the instruction before which a loop is entered, those of the jump that leads there and of
+        the one that asks the same at the end of turns.
 
+        A test of several questions has as many entrances: behind each of them nothing but the others lie before the
+        turn.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for body, last in self._ends():
+            behind = body
+            for first, end in self._together(body, last):
+                if self.steps[first].name in _ASKING:
+                    found.setdefault(behind, (first, end))
+                behind = first
+        return found
 
-def _tests(steps: list[_Step]) -> dict[int, int]:
-    """By the number of the instruction before which a loop is entered, that of the jump that asks the same at the end
-    of turns.
+    def continue_at_the_end(self) -> None:
+        """Let a `continue` lead to the test at the end of the turn, instead of to the one before the loop.
 
-    A test of several questions has as many entrances: behind each of them nothing but the others lie before the turn.
-    """
-    numbers = {x.start: k for k, x in enumerate(steps)}
-    found: dict[int, int] = {}
-    for k, step in enumerate(steps):
-        if step.name in _BACK and numbers[step.target]:
-            for first, last in _pairs(steps, numbers[step.target] - 1, k):
-                found.setdefault(first + 1, last)
-    return found
+        So turns that end early and others end with the same question.
+        """
+        for body, last in list(self._ends()):
+            if self._leads(self._before(body)) == self._leads(last):
+                at_the_end = {self.steps[k]: self.steps[end] for k, end in self._together(body, last)}
+                for x in self.steps[body:last]:
+                    if "BACK" in x.name and x.target in at_the_end:
+                        x.target = at_the_end[x.target]
+                        x.become("JUMP_FORWARD" if x.name == "JUMP_BACKWARD" else x.name.replace("BACK", "FOR"))
 
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """The numbers of the instructions that turns begin with, and of the jumps at the end of turns that lead to
+        them, as a jump before them does."""
+        for last, step in enumerate(self.steps):
+            for answer, target in self._leads(last).items() if step.name in _ASKING else ():
+                body = self._numbers[target]
+                first = self._before(body) if body <= last else -1
+                if first >= 0 and self.steps[first].name in _ASKING and self._leads(first)[answer] is target:
+                    yield body, last
 
-_BACK = {
-    "POP_JUMP_BACKWARD_IF_TRUE": "POP_JUMP_FORWARD_IF_FALSE",
-    "POP_JUMP_BACKWARD_IF_FALSE": "POP_JUMP_FORWARD_IF_TRUE",
-}
-_ASKED = {dis.opmap.get(x, -1) for x in _BACK}
+    def _together(self, body: int, last: int) -> Iterator[tuple[int, int]]:
+        """The numbers of the instructions that do the same before a loop and at the end of its turns, from the last
+        ones on backwards."""
+        first = self._before(body)
+        yield first, last
+        while first > 0:
+            ahead = self.steps[first], self.steps[last]
+            first, last = self._before(first), self._before(last)
+            if not self._is_same(first, last, ahead):
+                return
+            yield first, last
+
+    def _is_same(self, first: int, last: int, ahead: tuple[Step, Step]) -> bool:
+        """Whether two instructions do the same, where the next ones are these and do."""
+        x, y = self.steps[first], self.steps[last]
+        if x.name in _ASKING and y.name in _ASKING:
+            ends = self._leads(last)
+            return all(
+                end is ends[answer] or (end, ends[answer]) == ahead for answer, end in self._leads(first).items()
+            )
+        return x.name == y.name and x.arg == y.arg and x.target is None and y.target is None
+
+    def _before(self, k: int) -> int:
+        """The number of the instruction that leads to this one; -1, if there is none."""
+        skips = k > 1 and self.steps[k - 1].name in _SURE and self.steps[k - 2].target is self.steps[k]
+        return k - 2 if skips and self.steps[k - 2].name in _ASKING else k - 1
+
+    def _leads(self, k: int) -> dict[bool, Step]:
+        """Where a jump leads by the truth, or a sure jump that stands there."""
+        step = self.steps[k]
+        ends = {step.name.endswith("TRUE"): step.target, step.name.endswith("FALSE"): self.steps[k + 1]}
+        return {answer: x.target or x if x.name in _SURE else x for answer, x in ends.items() if x is not None}
 
 
 def _goes_through(ops: bytes) -> bool:
@@ -152,150 +175,46 @@ def _goes_through(ops: bytes) -> bool:
     at = ops.find(_ITER)
     while at > 0:
         before = ops[:at].rstrip(bytes([dis.opmap["CACHE"]]))
-        if ops[at + 1] in (_LONG, dis.opmap["FOR_ITER"]) and before[-1] != dis.opmap["CALL"]:
+        if ops[at + 1] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"]) and dis.opname[before[-1]] not in _CALLS:
             return True
         at = ops.find(_ITER, at + 1)
     return False
 
 
-def _gone_through(steps: list[_Step]) -> set[int]:
+_CALLS = ("CALL", "CALL_KW")
+
+
+def _gone_through(steps: list[Step]) -> set[int]:
     """The numbers of the instructions that ask for the iterator of a `for` loop, but for those of what a call gives."""
     return {
         k for k in range(1, len(steps) - 1)
-        if steps[k].code == _ITER and steps[k + 1].name == "FOR_ITER" and steps[k - 1].name != "CALL"
+        if steps[k].name == "GET_ITER" and steps[k + 1].name == "FOR_ITER" and steps[k - 1].name not in _CALLS
     }  # fmt: skip
 
 
-def _pairs(steps: list[_Step], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The jumps that ask the same, before a loop and at the end of its turns, where these are the last of them."""
-    if steps[first].name != _BACK[steps[last].name]:
-        return
-    yield first, last
-    while first:
-        first, last = first - 1, last - 1
-        if not _is_same(steps[first], steps[last]):
-            return
-        if steps[first].name in _BACK.values():
-            yield first, last
-
-
-def _is_same(a: _Step, b: _Step) -> bool:
-    """Whether the instructions of two tests do the same."""
-    asks = a.name in _BACK.values()
-    return a.name == b.name and (asks or a.target < 0) and (a.target == b.target if asks else a.arg == b.arg)
-
-
-def _continue_at_the_end(steps: list[_Step]) -> None:
-    """Let a `continue` lead to the test at the end of the turn, instead of to the one before the loop.
-
-    So turns that end early and others end with the same question.
-    """
-    numbers = {x.start: k for k, x in enumerate(steps)}
-    for last, step in enumerate(steps):
-        first = numbers[step.target] - 1 if step.name in _BACK else -1
-        # Where the loop ends, both lead to the same place.
-        if first < 0 or steps[first].target < 0 or numbers[steps[first].target] != last + 1:
-            continue
-        same = 1
-        while first >= same and _is_same(steps[first - same], steps[last - same]):
-            same += 1
-        for x in steps[first + 1 : last]:
-            if x.name in _FORWARD and 0 <= first - numbers[x.target] < same:
-                at = last - first + numbers[x.target]
-                x.code, x.name, x.target = dis.opmap[_FORWARD[x.name]], _FORWARD[x.name], steps[at].start
-
-
-# Jumps back, and what leads forward.
-_FORWARD = {"JUMP_BACKWARD": "JUMP_FORWARD", **{x: x.replace("BACK", "FOR") for x in _BACK}}
-
-
-# -- code with more instructions --------------------------------------------------------------------------------
-def _with_entrances(code: CodeType, steps: list[_Step], found: dict[int, int], through: set[int]) -> CodeType:
-    lines = list(code.co_positions())
-    made: list[tuple[_Step, _Lines]] = []
-    places: list[tuple[_Step, _Step]] = []
+def _with_entrances(
+    code: CodeType, steps: list[Step], found: dict[int, tuple[int, int]], through: set[int]
+) -> CodeType:
+    entrance, number = Entrance(code, {}), len(code.co_consts)
+    made: list[Step] = []
+    places: list[tuple[Step, Step]] = []
     for k, step in enumerate(steps):
         if k in found:
-            new = [_Step(x, len(code.co_consts) if x == _LOAD else 0) for x in (_LOAD, _NEGATE, _DROP)]
-            made += [(x, lines[steps[k - 1].place // 2]) for x in new]
-            places.append((new[1], steps[found[k]]))
+            first, last = steps[found[k][0]], found[k][1]
+            new = [Step(*x, first.lines) for x in (("LOAD_CONST", number), ("UNARY_NEGATIVE", 0), ("POP_TOP", 0))]
+            if first.target is step:
+                first.target = new[0]
+            made += new
+            places.append((new[1], _asker(steps, last)))
         if k in through:
-            new = [_Step(_LOAD, len(code.co_consts)), _Step(dis.opmap["SWAP"], 2), _new("BINARY_SUBSCR")]
-            made += [(x, lines[step.place // 2]) for x in new]
-        made.append((step, lines[step.place // 2]))
-    moved = _arrange([x for x, _ in made])
-    entrance = Entrance(code, {new.place: jump.place for new, jump in places})
-    return code.replace(
-        co_code=b"".join([bytes(x) for x, _ in made]), co_consts=(*code.co_consts, entrance),
-        co_stacksize=code.co_stacksize + 1,
-        co_linetable=b"".join(_line_table([y for x, y in made for _ in range(x.size // 2)], code.co_firstlineno)),
-        co_exceptiontable=bytes(_exception_table(code.co_exceptiontable, {**moved, len(code.co_code): moved[-1]})),
-    )  # fmt: skip
+            made += [Step(*x, step.lines) for x in (("LOAD_CONST", number), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
+        made.append(step)
+    changed = arranged(code, made, co_consts=(*code.co_consts, entrance), co_stacksize=code.co_stacksize + 1)
+    entrance.places.update({new.place: asker.place for new, asker in places})
+    return changed
 
 
-def _arrange(steps: list[_Step]) -> dict[int, int]:
-    """Let the steps lie one after the other, with jumps as long as they have to be: by where each began, where it
-    begins."""
-    grown = True
-    while grown:
-        grown, at = False, 0
-        for x in steps:
-            x.at = at
-            at += x.size
-        moved = {x.start: x.at for x in steps if x.start >= 0}
-        for x in steps:
-            if x.target >= 0:
-                x.arg = abs(moved[x.target] - x.at - x.size) // 2
-                long = (max(x.arg.bit_length(), 1) - 1) // 8
-                grown |= long > x.long
-                x.long = max(x.long, long)
-    return {**moved, -1: at}
-
-
-def _line_table(lines: list[_Lines], first: int) -> Iterator[bytes]:
-    """What code says of the lines and columns of its instructions."""
-    before = first
-    for (line, end, column, end_column), group in itertools.groupby(lines):
-        count = len(list(group))
-        while count:
-            n = min(count, 8)
-            count -= n
-            if line is None or end is None:
-                yield bytes([0x80 | 15 << 3 | n - 1])
-            elif column is None or end_column is None:
-                yield bytes([0x80 | 13 << 3 | n - 1, *_signed(line - before)])
-            else:
-                numbers = [*_number(end - line), *_number(column + 1), *_number(end_column + 1)]
-                yield bytes([0x80 | 14 << 3 | n - 1, *_signed(line - before), *numbers])
-            before = before if line is None or end is None else line
-
-
-def _signed(x: int) -> list[int]:
-    return _number(-x << 1 | 1 if x < 0 else x << 1)
-
-
-def _number(x: int) -> list[int]:
-    """Six bits a byte, the lowest first."""
-    found = []
-    while x >= 64:
-        found.append(x & 63 | 64)
-        x >>= 6
-    return [*found, x]
-
-
-def _exception_table(table: bytes, moved: dict[int, int]) -> Iterator[int]:
-    """The table of handlers, of what has moved."""
-    numbers = numbers_of(table)
-    for start, size, target, depth in zip(*[numbers] * 4):
-        begin, end, handler = (moved[2 * x] // 2 for x in (start, start + size, target))
-        for k, x in enumerate((begin, end - begin, handler, depth)):
-            first, *rest = _highest_first(x)
-            yield first if k else first | 128
-            yield from rest
-
-
-def _highest_first(x: int) -> list[int]:
-    found = [x & 63]
-    while x := x >> 6:
-        found.append(x & 63 | 64)
-    return found[::-1]
+def _asker(steps: list[Step], jump: int) -> Step:
+    """What asks for the truth that a jump is about."""
+    before = steps[jump - 1]
+    return before if truth_of(before.name, before.arg) else steps[jump]

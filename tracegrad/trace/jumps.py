@@ -15,7 +15,8 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from tracegrad.trace.counters import Counter, counter_of
-from tracegrad.trace.tries import Namespace
+from tracegrad.trace.instructions import truth_of
+from tracegrad.trace.tries import Namespace, handlers
 
 __all__ = [
     "Place", "counters_of_question", "elements_read", "place_entered", "place_of_count", "place_of_question",
@@ -162,7 +163,7 @@ def _jumps(code: CodeType) -> _Jumps:
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
     turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
-    live = _live(code, steps, edges)
+    live = _live(code, steps, follows)
 
     def dead(offset: int) -> frozenset[str]:
         return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
@@ -185,7 +186,7 @@ def _jumps(code: CodeType) -> _Jumps:
     found = {}
     for step in steps:
         jumps = step if step.opname.startswith("POP_JUMP") else behind.get(step.offset)
-        taken = _truth_of(step)
+        taken = truth_of(step.opname, step.arg or 0)
         around = [loop for loop in loops if step.offset in loop]
         within = tuple([at for at in turns if step.offset in turns[at]])
         if not taken or jumps is None or not around or depth.get(step.offset) != taken + len(within):
@@ -201,29 +202,13 @@ def _jumps(code: CodeType) -> _Jumps:
     return _Jumps(found, counting)
 
 
-def _truth_of(step: Any) -> int:
-    """How many values an instruction takes from the stack to ask for the truth of them, or of how they compare, for a
-    jump: since Python 3.13 that is not the jump itself. 0 for one that asks for none."""
-    if step.opname == "COMPARE_OP" and sys.version_info >= (3, 13):
-        return 2 if step.arg & 16 else 0
-    return int(step.opname.startswith(("POP_JUMP", "TO_BOOL")))
-
-
-def _may_jump(step: Any) -> bool:
-    return step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
-
-
 def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:
     """How many values lie on the stack at each instruction, and where it leads; but for handlers of exceptions."""
     known = {step.offset: step for step in steps}
     depth, edges, waiting = {0: 0}, dict[int, list[int]](), [0]
     while waiting:
         step = known[waiting.pop()]
-        targets = []
-        if _may_jump(step):
-            targets.append((step.argval, dis.stack_effect(step.opcode, step.arg, jump=True)))
-        if not step.opname.startswith(_ENDS):
-            targets.append((follows[step.offset], dis.stack_effect(step.opcode, step.arg, jump=False)))
+        targets = _ways(step, follows)
         edges[step.offset] = [offset for offset, _ in targets]
         for offset, effect in targets:
             if offset not in depth:
@@ -232,23 +217,36 @@ def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], di
     return depth, edges
 
 
+def _ways(step: Any, follows: dict[int, int]) -> list[tuple[int, int]]:
+    """The instructions that may be next, each with how many values more lie on the stack there."""
+    found = []
+    if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+        found.append((step.argval, dis.stack_effect(step.opcode, step.arg, jump=True)))
+    if not step.opname.startswith(_ENDS):
+        found.append((follows[step.offset], dis.stack_effect(step.opcode, step.arg, jump=False)))
+    return found
+
+
 # What reads local variables in ways that no instruction shows.
 _LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec", "globals", "_getframe", "currentframe", "super"})
 
 
-def _live(code: CodeType, steps: list[Any], edges: dict[int, list[int]]) -> dict[int, set[str]]:
-    """The local variables that may be read from each instruction on; all of them, where a handler may read them."""
-    if code.co_exceptiontable or not _LOOKS.isdisjoint(code.co_names):
+def _live(code: CodeType, steps: list[Any], follows: dict[int, int]) -> dict[int, set[str]]:
+    """The local variables that may be read from each instruction on, in handlers of exceptions too."""
+    if not _LOOKS.isdisjoint(code.co_names):
         return {step.offset: set(code.co_varnames) for step in steps}
     live: dict[int, set[str]] = {step.offset: set() for step in steps}
+    ways = {step.offset: [at for at, _ in _ways(step, follows)] for step in steps}
+    handled = handlers(code)
     changed = True
     while changed:
         changed = False
         for step in reversed(steps):
-            now = set().union(*[live[x] for x in edges.get(step.offset, ())])
+            now = set().union(*[live[x] for x in ways[step.offset]])
             if "_FAST" in step.opname:
                 names = {step.argval} if isinstance(step.argval, str) else set(step.argval)
                 now = now - names if step.opname == "STORE_FAST" else now | names
+            now = now.union(*[live[handler] for block, handler in handled if step.offset in block])
             if now != live[step.offset]:
                 live[step.offset], changed = now, True
     return live

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["Namespace", "numbers_of", "within_try"]
+__all__ = ["Namespace", "handlers", "numbers_of", "within_try"]
 
 
 class Namespace(dict[str, Any]):
@@ -33,9 +34,25 @@ def within_try() -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _blocks(code: CodeType) -> tuple[range, ...]:
-    """The ranges of instructions for which a handler is entered in the exception table of the code."""
+    """The ranges of instructions whose exceptions might be caught."""
+    return tuple([block for block, at in handlers(code) if _catches(code, at)])
+
+
+def _catches(code: CodeType, handler: int) -> bool:
+    """Whether the handler might catch an exception, or one around it."""
+    around = [at for block, at in handlers(code) if handler in block]
+    return code.co_code[handler] not in _CATCH_NOTHING or any(_catches(code, at) for at in around)
+
+
+# Since Python 3.12 comprehensions have handlers that restore local variables, and generators one for `StopIteration`.
+_CATCH_NOTHING = frozenset([dis.opmap[x] for x in ("SWAP", "CALL_INTRINSIC_1") if x in dis.opmap])
+
+
+@functools.lru_cache(maxsize=4096)
+def handlers(code: CodeType) -> tuple[tuple[range, int], ...]:
+    """The ranges of instructions for which a handler is entered in the exception table of the code, and its first."""
     numbers = numbers_of(code.co_exceptiontable)
-    return tuple([range(2 * start, 2 * (start + size)) for start, size, _, _ in zip(*[numbers] * 4)])
+    return tuple([(range(2 * start, 2 * (start + size)), 2 * at) for start, size, at, _ in zip(*[numbers] * 4)])
 
 
 def numbers_of(table: bytes) -> Iterator[int]:
