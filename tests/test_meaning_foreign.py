@@ -65,7 +65,7 @@ def plainly(script: Any) -> Any:
 
 
 class Struct(ctypes.Structure):
-    _fields_ = (("k", ctypes.c_double),)
+    _fields_ = (("k", ctypes.c_double), ("n", ctypes.c_int))
 
 
 def _set(x: Any, name: str, value: Any) -> None:
@@ -101,6 +101,7 @@ HIDDEN: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any],
     "an array of ctypes": (lambda: (ctypes.c_double * 3)(1, 2, 3), lambda a: a[0], lambda a: a.__setitem__(0, 9)),
     "a number of ctypes": (lambda: ctypes.c_double(3), lambda a: a.value, lambda a: _set(a, "value", 9)),
     "a structure": (lambda: Struct(3), lambda a: a.k, lambda a: _set(a, "k", 9)),
+    "a field that converts": (lambda: Struct(n=3), lambda a: a.n, lambda a: _set(a, "n", a.n + 2**31)),
     "a shared value": (lambda: multiprocessing.Value("d", 3), lambda a: a.value, lambda a: _set(a, "value", 9)),
     "a memory map": (_memory, lambda a: a[0], lambda a: a.__setitem__(0, 9)),
     "text that is written": (io.StringIO, lambda s: s.write("a") + len(s.getvalue()), lambda s: s.write("b")),

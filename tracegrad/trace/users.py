@@ -42,7 +42,8 @@ _TRACED = (
 )
 # Where decorators of ours are made, which run a function of the user's.
 _DECORATORS = [os.path.join(_PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]
-_HEAP = 1 << 9  # the flag of classes that are made by a statement, not in C
+_HEAP = 1 << 9  # the flag of classes that are made at run time: by a statement, or in C
+_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
 
 
@@ -87,7 +88,7 @@ def is_decorated(x: types.FunctionType) -> bool:
 def is_user_code(cls: Any) -> bool:
     """Whether a class comes from a module of the user's."""
     if cls.__module__ == "builtins":
-        return bool(cls.__flags__ & _HEAP)  # made where there is no name of a module
+        return _is_written(cls)  # made where there is no name of a module
     if cls.__module__ in sys.stdlib_module_names:
         return False
     return is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
@@ -96,7 +97,17 @@ def is_user_code(cls: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def is_user_class(cls: Any) -> bool:
     """Whether `cls` is written in Python in the user's code, with nothing built in beneath."""
-    return is_user_code(cls) and all(c is object or c.__flags__ & _HEAP for c in cls.__mro__)
+    return is_user_code(cls) and all(c is object or _is_written(c) for c in cls.__mro__)
+
+
+def _is_written(cls: Any) -> bool:
+    """Whether a class is made by a statement, not in C: with each version of Python, more of those are made at run time
+    too, and what their instances hold is in no namespace."""
+    own = vars(cls)
+    made = own.get("__new__")
+    in_c = isinstance(made, types.BuiltinFunctionType) and made.__self__ is cls
+    in_c = in_c or any(isinstance(x, _IN_C) and x.__objclass__ is cls for x in own.values())
+    return bool(cls.__flags__ & _HEAP) and not in_c
 
 
 def is_own_class(cls: Any) -> bool:
