@@ -266,7 +266,8 @@ def test_on_the_tape_universal_functions_have_the_derivative_of_compiled_code(na
 
 def test_operands_are_broadcast_and_promoted_as_scipy_does() -> None:
     a, b = np.array([[0.5], [1.5]], np.float32), np.array([0.3, 0.7, 2.0], np.float32)
-    for x, y in ((a, b), (a, b.astype(np.float64)), (a, np.array([1, 2, 3])), (a, 2)):
+    others = b.astype(np.float64), np.array([1, 2, 3]), np.array([1, 2, 3], np.int8), 2, 2.0, True, np.float16(2)
+    for x, y in ((a, b), *[(a, y) for y in others]):
         got, want = tg.trace(lambda x, y: sp.beta(x, y))(x, y), sp.beta(x, y)
         assert got.dtype == want.dtype
         np.testing.assert_allclose(got, want, rtol=1e-6)

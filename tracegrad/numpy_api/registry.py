@@ -184,7 +184,7 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
     if kwargs:
         inputs, kwargs = _in_loop(function, inputs, kwargs)
     elif function in _OF_OTHERS:
-        inputs = _without_half(function, inputs)
+        inputs = _in_scipys_loop(function, inputs)
     result = implementation(*inputs, **kwargs)
     if mask is not True:
         result = _where(mask, result, out)
@@ -227,12 +227,14 @@ def _in_loop(function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return [_as(x, kind) for x, kind in zip(given, loop)], kwargs
 
 
-def _without_half(function: Any, inputs: tuple[Any, ...]) -> Any:
-    """The inputs of one of SciPy's functions, which know no float16, in the dtypes of the loop that it takes."""
+def _in_scipys_loop(function: Any, inputs: tuple[Any, ...]) -> Any:
+    """The inputs of one of SciPy's functions, which has loops for some kinds of floats, in the dtypes of the one that
+    it takes. Which that is for integers and for Python's numbers is for the version of SciPy to say."""
     given = operands(*inputs)
-    if all(is_literal(x) or x.dtype != HALF for x in given):
+    kinds = [np.dtype(kind) if (kind := weak_dtype(x)) is bool else kind for x in given]  # no bool is weak
+    if all(not isinstance(kind, type) and kind.kind in "fc" and kind != HALF for kind in kinds):
         return inputs
-    loop = function.resolve_dtypes((*map(weak_dtype, given), *[None] * function.nout))
+    loop = function.resolve_dtypes((*kinds, *[None] * function.nout))
     return [_as(x, kind) for x, kind in zip(given, loop)]
 
 
