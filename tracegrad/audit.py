@@ -136,7 +136,7 @@ class _Call:
             plain = self.value(self.point)
         found = [self._compiled("value", self._compiling("value", lambda x: self.value(x)), plain)]
         outputs = [np.asarray(x) for x in tree.leaves(plain)]
-        self.weights = [self.draws.normal(size=x.shape).astype(x.dtype) for x in outputs if x.dtype.kind == "f"]
+        self.weights = [np.asarray(self.draws.normal(size=x.shape), x.dtype) for x in outputs if x.dtype.kind == "f"]
         if not self.weights or not self.places:
             return [*found, Comparison("derivatives", 0.0, 0.0, "none: there are no floating arguments or results")]
         slope = self._compiling("gradient", lambda x: api.grad(self.loss)(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -242,10 +243,14 @@ def _() -> Any:
     yield (uniform((30,)),), {"shape": (20, 30)}
 
 
+# The quickest call for a sum over axes. The stubs of NumPy 2.5 have it with `out=` or `keepdims=` only.
+sum_over: Callable[..., Any] = np.add.reduce
+
+
 @primitive(Fold("add"))
 def reduce_sum(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The sum of `x` over `axes`, which disappear; the dtype stays."""
-    return np.add.reduce(x, axes, x.dtype)
+    return sum_over(x, axes, x.dtype)
 
 
 @reduce_sum.def_aval

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.elementwise import multiply, square, subtract
 from tracegrad.ops.forms import Compose
-from tracegrad.ops.linear import unreduce
+from tracegrad.ops.linear import sum_over, unreduce
 from tracegrad.ops.op import HOLOMORPHIC, primitive
 from tracegrad.ops.reduction import count_of, mean
 from tracegrad.ops.samples import uniform
@@ -35,7 +33,7 @@ def mse_loss(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
     if 0 < n <= _SHORT and len(axes) == d.ndim:
         flat = d.ravel()
         return flat.dot(flat) / n
-    return np.add.reduce(d * d, axes) / math.prod([d.shape[a] for a in axes])
+    return sum_over(d * d, axes) / math.prod([d.shape[a] for a in axes])
 
 
 @mse_loss.def_aval

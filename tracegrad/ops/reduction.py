@@ -38,6 +38,7 @@ from tracegrad.ops.linear import (
     reshape,
     slice,
     stop_gradient,
+    sum_over,
     transpose,
     unreduce,
 )  # fmt: skip
@@ -293,7 +294,7 @@ def _shared(x: Any, count: float) -> Any:
 @primitive(on_complex=AS_WRITTEN, order="K")
 def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The arithmetic mean over `axes`."""
-    return np.add.reduce(x, axes) / math.prod([x.shape[a] for a in axes])
+    return sum_over(x, axes) / math.prod([x.shape[a] for a in axes])
 
 
 mean.def_aval(_reduced)

@@ -80,7 +80,7 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     size = v.dtype.itemsize
     if any(s % size for s in strides):
         raise refuse("np.lib.stride_tricks.as_strided by parts of elements")
-    places = np.zeros((), np.int64)
+    places: Any = np.zeros((), np.int64)
     for k, (n, s) in enumerate(zip(shape, strides)):
         along = np.arange(n) * (s // size)
         places = places + along.reshape(tuple(n if i == k else 1 for i in range(len(shape))))

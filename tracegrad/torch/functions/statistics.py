@@ -235,7 +235,8 @@ def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = N
     [0.0, 3.0]
     """
     x, edges = _plain(input), bins if type(bins) is int else _plain(bins)
-    counts, edges = np.histogram(x, edges, range=range, weights=_plain(weight), density=density)
+    options: dict[str, Any] = {"range": range, "weights": _plain(weight), "density": density}
+    counts, edges = np.histogram(x, edges, **options)
     return _Histogram(*_of_dtype(x, counts, edges))
 
 

@@ -30,7 +30,7 @@ from tracegrad.ops.elementwise import (
     tanh,
     where,
 )
-from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
+from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape, sum_over
 from tracegrad.ops.op import Carrier, Op
 from tracegrad.torch.tape.batched import Batched
 from tracegrad.torch.tape.names import node_name, saved_names, saved_options, saved_result, wraps_numbers
@@ -472,5 +472,5 @@ def summed_to(ct: Any, spec: Any) -> Any:
             ct = reduce_sum(ct, axes=axes)
             ct = ct if ct.shape == shape else reshape(ct, shape=shape)
         else:
-            ct = np.add.reduce(ct, axis=axes).reshape(shape)
+            ct = sum_over(ct, axes).reshape(shape)
     return ct if ct.dtype is spec.dtype or ct.dtype == spec.dtype else in_dtype(ct, spec.dtype)

@@ -80,8 +80,8 @@ def total(op: Op, cls: Any, general: Method, node: str) -> Method:
 
 
 _TOTALS: dict[Op, Callable[..., Any]] = {
-    linear.reduce_sum: lambda x, params: np.add.reduce(x, None),
-    reduction.mean: lambda x, params: np.add.reduce(x, None) / x.size,
+    linear.reduce_sum: lambda x, params: linear.sum_over(x, None),
+    reduction.mean: lambda x, params: linear.sum_over(x, None) / x.size,
 }
 _ALL = [{"axes": tuple(range(n))} for n in range(65)]
 
