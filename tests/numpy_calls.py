@@ -130,7 +130,7 @@ np.maximum(a + 1j * b, u) | np.minimum(a + 1j * b, 0.25j) | np.fmax(a + 1j * b, 
 np.maximum.accumulate(a + 1j * b, axis=1) | np.minimum.accumulate(a - 1j * b) | np.median(a + 1j * b, axis=1)
 np.median(a.T + 1j * b.T, axis=1) | np.sort(a + 1j * b, axis=0) | np.nanmax(a + 1j * b, 1)
 np.minimum.reduce(a + 1j * b)
-np.nanvar(a + 1j * b, axis=0) | np.nanstd(a - 1j * b, 1) | np.var(a + 1j * b, 1, where=m, ddof=0.5)
+np.nanvar(a + 1j * b, axis=0) | np.nanstd(a - 1j * b, 1) | np.var(a + 1j * b, where=m)
 np.partition(a[0] + 1j * b[0], 1) | np.where(a + 1j * b < b + 1j * a, a, b) | np.fmin.reduce(a + 1j * b)
 np.polyval(v, v[:2]) | np.polyval(a + 1j, 0.5) | np.polyfit(up, h, 2, full=True)[:2] | np.polyfit(up, h, 1, cov=True)
 np.polyfit(up, h, 2, cov="unscaled") | np.polyfit(up, np.stack([h, up**2], 1), 1, cov=True, w=h)

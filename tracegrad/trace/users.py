@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import sysconfig
+import threading
 import types
 from typing import Any
 
@@ -102,12 +103,12 @@ def is_user_class(cls: Any) -> bool:
 
 def _is_written(cls: Any) -> bool:
     """Whether a class is made by a statement, not in C: with each version of Python, more of those are made at run time
-    too, and what their instances hold is in no namespace."""
+    too, and what their instances hold is in no namespace. What those of `threading.local` hold is asked for by name."""
     own = vars(cls)
     made = own.get("__new__")
     in_c = isinstance(made, types.BuiltinFunctionType) and made.__self__ is cls
     in_c = in_c or any(isinstance(x, _IN_C) and x.__objclass__ is cls for x in own.values())
-    return bool(cls.__flags__ & _HEAP) and not in_c
+    return bool(cls.__flags__ & _HEAP) and (not in_c or cls is threading.local)
 
 
 def is_own_class(cls: Any) -> bool:
