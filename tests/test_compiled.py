@@ -155,6 +155,18 @@ def test_special_values_survive_compilation(op: Any, dtypes: Any) -> None:
     assert not wrong.any(), f"{op.name}: (operands, got, want) {listed}"
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="elsewhere NumPy tells zeros apart")
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+@pytest.mark.parametrize("number", [0.0, -0.0, 3.0, np.nan, np.inf])
+def test_extrema_with_a_number_are_numpys_to_the_bit(name: str, number: float) -> None:
+    extremum = getattr(np, name)
+    graph = build(lambda v: [TABLE[name](v, number), TABLE[name](number, v)], [f64(40)])
+    x = np.resize([0.0, -0.0, np.nan, 1.0, -np.inf], 40)
+    for got, want in zip(compiled(graph, [x]), (extremum(x, number), extremum(number, x))):
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got)[want == 0], np.signbit(want)[want == 0])
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_unary_functions_are_accurate_on_their_whole_range(dtype: str) -> None:
     info = np.finfo(dtype)

@@ -155,10 +155,18 @@ def _extremum(op: str) -> Callable[..., Any]:
     which a second select of `x` does not: LLVM would make one of both, and no use of the instruction."""
 
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+        if _is_zero(y):
+            return b.select(b.fcmp_ordered(f"{op}=", y, x), y, x)
+        if _is_zero(x):
+            return b.select(b.fcmp_ordered(op, x, y), x, y)
         best = b.select(b.fcmp_ordered(op, x, y, flags=("nnan",)), x, y, flags=("nnan",))
         return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), best)
 
     return emit
+
+
+def _is_zero(x: Any) -> bool:
+    return isinstance(x, ir.Constant) and x.get_reference() == number(x.type, 0.0).get_reference()
 
 
 _SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
