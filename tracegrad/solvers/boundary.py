@@ -11,7 +11,6 @@ mesh is SciPy's: its nodes keep their places between the ends.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +24,13 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import Op, TapeCarrier
+from tracegrad.ops import TapeCarrier
 from tracegrad.ops.batching import repeated
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import add, multiply, subtract
 from tracegrad.ops.linear import broadcast_to, full, reshape, slice, transpose
 from tracegrad.scipy_api.registry import shadow, shadow_of
-from tracegrad.solvers.host import Result, plain_options, shaped
+from tracegrad.solvers.host import Result, aside, plain_options, shaped
 from tracegrad.solvers.implicit import solution
 from tracegrad.solvers.integrate import bound_to
 from tracegrad.solvers.rows import flat, parts
@@ -172,8 +171,7 @@ class Problem:
         key = tuple([np.asarray(v).tobytes() for v in (x, *start, *values)])
         known, found = self._last
         if known != key:
-            builder: Any = Op.ambient() if Op.ambient is not None else None
-            with contextlib.nullcontext() if builder is None else builder.aside():
+            with aside():
                 found = self._solve(x, start, values)
             self._last = key, found
         return found

@@ -6,7 +6,6 @@ Newton's from there, whose length is 0. The second of two steps has the second d
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +13,12 @@ import numpy as np
 
 from tracegrad.ir import Graph
 from tracegrad.ir.batch import replay_batched
-from tracegrad.ops import Op
 from tracegrad.ops.batching import repeated
 from tracegrad.ops.custom import opaque
 from tracegrad.ops.elementwise import add, divide, subtract
 from tracegrad.ops.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
+from tracegrad.solvers.host import aside
 from tracegrad.solvers.ode import System, of_length, row, solution
 from tracegrad.transforms.jvp import pushed
 
@@ -61,8 +60,7 @@ class _Search:
     def __call__(self, first: Any, last: Any, *rest: Any) -> tuple[Any, ...]:
         rest = tuple([np.asarray(x, order="C") for x in rest])
         times, values = (rest[0], rest[1:]) if self.timed else (None, rest)
-        builder: Any = Op.ambient() if Op.ambient is not None else None
-        with contextlib.nullcontext() if builder is None else builder.aside():
+        with aside():
             events = [event.on_host(values) for event in self.events]
             found = self.system.run((float(first), float(last)), times, values, events=events)
         marks = [np.asarray(x) for x in found.t_events]

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,12 @@ def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
     return y if shape is None or y.shape == shape else np.reshape(y, shape)
 
 
+def aside() -> AbstractContextManager[None]:
+    """The block in which SciPy runs, and what it calls: the trace under way, if there is one, does not record them."""
+    builder: Any = Op.ambient() if Op.ambient is not None else None
+    return contextlib.nullcontext() if builder is None else builder.aside()
+
+
 class Starts:
     """Arguments of a solver that are traced, in part: the structure of a dictionary with the traced ones taken out."""
 
@@ -107,8 +114,7 @@ class _Solver:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         count = len(self.starts.places)
-        builder: Any = Op.ambient() if Op.ambient is not None else None
-        with contextlib.nullcontext() if builder is None else builder.aside():
+        with aside():
             starts = self.starts.with_values(inputs[:count])
             found = self.run(self.functions.on_host([np.asarray(x) for x in inputs[count:]]), starts)
         return tuple([np.asarray(x, _DTYPES[dtype]).reshape(shape) for x, (shape, dtype) in zip(found, self.kinds)])

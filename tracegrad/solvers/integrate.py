@@ -6,7 +6,6 @@ integral too, of several functions at once, so it has derivatives in its turn.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -19,13 +18,13 @@ from tracegrad.control.values import inlined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import Carrier, Op, TapeCarrier
+from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
 from tracegrad.ops.linear import reduce_sum
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.callbacks import Callback
-from tracegrad.solvers.host import Functions, WaysOf, plain_options, shaped
+from tracegrad.solvers.host import Functions, WaysOf, aside, plain_options, shaped
 from tracegrad.solvers.roots import with_args
 from tracegrad.solvers.rows import flat, parts
 from tracegrad.trace.subtrace import weakened
@@ -58,8 +57,7 @@ class _Quadrature:
         given = [np.asarray(x) for x in inputs]
         a, b = (given.pop(0).item() if x is None else x for x in self.ends)
         aval = self.graph.outputs[0].aval
-        builder: Any = Op.ambient() if Op.ambient is not None else None
-        with contextlib.nullcontext() if builder is None else builder.aside():
+        with aside():
             f = self._callback.at(given)
             if self.several:
                 found = integrate.quad_vec(f, a, b, **self.options)

@@ -8,7 +8,6 @@ are solved for together, n elements of the solution for each of them.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,13 +17,12 @@ import numpy as np
 from tracegrad.avals import Aval, name_of
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched
-from tracegrad.ops import Op
 from tracegrad.ops.batching import repeated
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import add, equal, multiply, negative
 from tracegrad.ops.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
 from tracegrad.solvers.callbacks import Callback, Substitute
-from tracegrad.solvers.host import WaysOf
+from tracegrad.solvers.host import WaysOf, aside
 from tracegrad.solvers.rows import flat, parts
 from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tolerances
 from tracegrad.transforms.jvp import pushed
@@ -54,8 +52,7 @@ class System:
         key = (*ends, None if times is None else times.tobytes(), *(x.tobytes() for x in values))
         known, found = self._last
         if known != key:
-            builder: Any = Op.ambient() if Op.ambient is not None else None
-            with contextlib.nullcontext() if builder is None else builder.aside():
+            with aside():
                 found = self._solve(ends, times, values)
             self._last = key, found
         return found

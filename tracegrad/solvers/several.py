@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,10 +10,9 @@ import numpy as np
 
 from tracegrad.control.values import inlined
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import Op
 from tracegrad.ops.custom import opaque
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.host import Functions, plain_options, shaped
+from tracegrad.solvers.host import Functions, aside, plain_options, shaped
 from tracegrad.solvers.integrate import bound_to, quad
 from tracegrad.trace.subtrace import weakened
 
@@ -52,8 +50,7 @@ class _Error:
         def ends(k: int) -> Any:
             return lambda *outer: ranges[k](np.array([0.0] * (n - len(outer)) + list(outer))).tolist()
 
-        builder: Any = Op.ambient() if Op.ambient is not None else None
-        with contextlib.nullcontext() if builder is None else builder.aside():
+        with aside():
             found = integrate.nquad(lambda *xs: float(f(np.array(xs))), [ends(k) for k in range(n)], opts=self.options)
         return (np.asarray(found[1]),)
 
