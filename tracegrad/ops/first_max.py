@@ -7,7 +7,6 @@ compiled code reads where it lies, and one axis for all places of a window would
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from tracegrad.avals import Aval
 from tracegrad.ops.elementwise import add, equal, logical_or, not_equal, where
 from tracegrad.ops.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
 from tracegrad.ops.op import primitive
-from tracegrad.ops.reduction import reduce_max, reduce_min
+from tracegrad.ops.reduction import count_of, reduce_max, reduce_min
 from tracegrad.ops.samples import uniform
 
 __all__ = ["first_max", "first_place"]
@@ -31,24 +30,20 @@ def first_max(x: Any, *, axes: tuple[int, ...]) -> Any:
 def first_place(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
     """The number, int32 and in row-major order of `axes`, of the first element that is `best`, the maximum, or nan."""
     hit = logical_or(equal(x, unreduce(best, x.shape, axes)), not_equal(x, x))
-    return reduce_min(where(hit, _numbers(x.shape, axes), _count(x.shape, axes)), axes=axes)
+    return reduce_min(where(hit, _numbers(x, axes), count_of(x, axes)), axes=axes)
 
 
-def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    return math.prod([shape[a] for a in axes])
-
-
-def _numbers(shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def _numbers(x: Any, axes: tuple[int, ...]) -> Any:
     parts = []
     for k, axis in enumerate(axes):
-        along = arange(start=0, step=_count(shape, axes[k + 1 :]), length=shape[axis], dtype="int32")
-        within = tuple(n if a == axis else 1 for a, n in enumerate(shape))
-        parts.append(broadcast_to(reshape(along, shape=within), shape=shape))
+        along = arange(start=0, step=count_of(x, axes[k + 1 :]), length=x.shape[axis], dtype="int32")
+        within = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
+        parts.append(broadcast_to(reshape(along, shape=within), shape=x.shape))
     return functools.reduce(add, parts)
 
 
 def _is_first(ans: Any, x: Any, axes: tuple[int, ...]) -> Any:
-    return equal(unreduce(first_place(x, ans, axes), x.shape, axes), _numbers(x.shape, axes))
+    return equal(unreduce(first_place(x, ans, axes), x.shape, axes), _numbers(x, axes))
 
 
 @first_max.def_aval
