@@ -23,7 +23,6 @@ from benchmarks.peers import need
 
 PACKAGES = ("tracegrad", "dask", "distributed")
 CHUNKS, ROWS, WIDTHS = 32, 8192, (64, 256, 256, 1)
-GROUP = 8  # neighbours that are added first
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:
@@ -71,7 +70,7 @@ def walk_half(barrier: Any, half: range) -> list[Any]:
     need("tracegrad").settings.num_threads = 1
     params, x, y = _data()
     barrier.wait()
-    return [walk(params, x[i : i + GROUP], y[i : i + GROUP]) for i in half]
+    return [walk(params, x[i : i + half.step], y[i : i + half.step]) for i in half]
 
 
 _data = functools.cache(data)
@@ -82,7 +81,8 @@ def halves() -> Run:
     spawn = multiprocessing.get_context("spawn")
     pool, manager = ProcessPoolExecutor(2, spawn), spawn.Manager()
     half = functools.partial(walk_half, manager.Barrier(2))
-    parts = range(0, CHUNKS // 2, GROUP), range(CHUNKS // 2, CHUNKS, GROUP)
+    group = need("tracegrad.dask.partial").GROUP  # neighbours that are added first
+    parts = range(0, CHUNKS // 2, group), range(CHUNKS // 2, CHUNKS, group)
     add = functools.partial(need("tracegrad").tree.map, operator.add)
 
     def run() -> Any:
