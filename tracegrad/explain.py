@@ -12,10 +12,10 @@ from tracegrad.ir.printing import names_of
 from tracegrad.ops.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
-from tracegrad.runtime.paths import Path
 from tracegrad.runtime.why import show_key
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
+from tracegrad.trace.trace import Trace
 
 if TYPE_CHECKING:
     from tracegrad.codegen.memory import Memory
@@ -90,59 +90,61 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     rewind(call)
     if path.waits:
         path.program.compile()
+    recalled = getattr(path.program, "recalled", False)  # whose graph has no lines
+    trace = fun.find_in_full(call)[0].trace if recalled else path.trace
     report = getattr(path.program, "report", None)
     made = getattr(report, "plan", None)
-    names = path.trace.input_names(fun.binder.leaf_names(call))
-    graph, optimized = path.trace.graph.named(names), getattr(report, "optimized", None)
+    names = trace.input_names(fun.binder.leaf_names(call))
+    graph, optimized = trace.graph.named(names), getattr(report, "optimized", None)
     return Explanation(
         name=fun.name,
         where=describe(fun.fun).where,
         entry_guards=tuple(show_key(fun.binder, call.key)),
-        world_guards=tuple(_world_guards(path, names_of(graph))),
-        value_guards=tuple(_value_guards(path, names_of(graph))),
-        loops=tuple(_loops(path, graph)),
+        world_guards=tuple(_world_guards(trace, names_of(graph))),
+        value_guards=tuple(_value_guards(trace, names_of(graph))),
+        loops=tuple(_loops(trace, graph)),
         graph=graph,
         optimized=None if optimized is None else optimized.named(names),
         groups=tuple(_groups(made, graph.names)) if made is not None else (),
         kernels=tuple(step.text() for step in made.steps) if made is not None else (),
         memory=None if made is None else memory_of(made, graph.names),
-        cache=("trace from disk, " if getattr(path.program, "recalled", False) else "")
+        cache=("trace from disk, " if recalled else "")
         + f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}"
         + (", until now answered op by op" if path in waited else ""),
         pieces=tuple(_pieces(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
-        plain=path.trace.raised,
+        plain=trace.raised,
     )
 
 
-def _world_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
-    for guard in path.trace.world.guards:
+def _world_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
+    for guard in trace.world.guards:
         if not guard.implied:
             yield str(guard)
-    for capture in path.trace.captures:
+    for capture in trace.captures:
         source = capture.source or "an array that no variable leads to"
         name, text = names[capture.node], str(source)
         known = "" if text.endswith(f" {name}") else f"{name} is "
         yield f"{known}{text}: {capture.node.aval}, read at each call"
 
 
-def _value_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
-    for guard in path.trace.guards:
+def _value_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
+    for guard in trace.guards:
         seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
         found = "it did not" if guard.unless_raises else f"{names[guard.node]} was {seen}"
         yield f"{guard.asked} at {guard.location}: {found}"
 
 
-def _loops(path: Path, graph: Graph) -> Iterator[str]:
+def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
     """The loops of the graph, and those of the user's that were left as they were recorded."""
     for node in graph.everywhere():
         if isinstance(node.op.form, Repeat | While):  # type: ignore[union-attr]
             turns = f"{length} turns" if (length := dict(node.params).get("length")) else "turns while it is asked for"
             size = sum(len(region.nodes) for region in node.regions)
             yield f"{node.name} of {turns} of {size} nodes" + (f" at {node.location}" if node.location else "")
-    yield from (f"in segments at {location}: {why}" for location, why in path.trace.divided)
-    told = dict(path.trace.unrolled)
-    for location, count in Counter(x.location for x in path.trace.guards if x.asked == "bool()").items():
+    yield from (f"in segments at {location}: {why}" for location, why in trace.divided)
+    told = dict(trace.unrolled)
+    for location, count in Counter(x.location for x in trace.guards if x.asked == "bool()").items():
         if count >= OFTEN:
             closed = "a range, arrays or lists that are alike are closed, and while"
             told.setdefault(location, f"{count} questions, a guard each: only loops over {closed}")
