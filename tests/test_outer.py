@@ -15,7 +15,7 @@ N = 40
 U, V, W = rng.normal(size=(3, N))
 X, Y = rng.normal(size=(N, 30)), rng.normal(size=(20, N))
 A, B = rng.normal(size=(2, 3, N))
-Z = rng.normal(size=(3, N, 20))
+C, Z = rng.normal(size=(3, N, 30)), rng.normal(size=(3, N, 20))
 
 
 def reflected(v: Any, x: Any) -> Any:
@@ -38,6 +38,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "weighted rows": (lambda x, y, w: np.sum((y @ x) * w, axis=1), (X, Y, U[:30])),
     "weighted columns": (lambda x, y, w: np.sum(-(y @ x) * w[:, None] / 3.0, axis=0), (X, Y, U[:20])),
     "weighted rows by columns": (lambda x, y, w: np.sum(w[:, None] * (y @ x), axis=1), (X, Y, U[:20])),
+    "scaled sums": (lambda x, y: np.sum(-2.0 * (y @ x), axis=0) / 7.0, (X, Y)),
+    "sums of a stack": (lambda a, z: np.sum(np.transpose(z.mT @ a, (2, 0, 1)), axis=0), (C, Z)),
+    "sums of rows, axes moved": (lambda a, z: -np.sum(np.transpose(-(z.mT @ a), (1, 2, 0)), axis=0).T, (C, Z)),
+    "weighted, axes moved": (lambda a, z, w: np.sum(((z.mT @ a) * w).transpose(1, 0, 2), 2), (C, Z, A[:, None, :30])),
     "bilinear": (lambda x, y, u, v: np.sum(u[:, None] * (y @ x) * v), (X, Y, U[:20], V[:30])),
 }  # fmt: skip
 
@@ -86,7 +90,8 @@ def test_what_is_no_outer_product_is_multiplied_as_it_is() -> None:
     assert products(lambda u, v, x: (full + np.outer(u, v)) @ x, U, V, X) == 1
     assert products(lambda u, v, x: np.sin(np.outer(u, v)) @ x, U, V, X) == 1
     assert products(lambda x, y: np.sum(2.0 * (y @ x)), X, Y) == 1
-    assert products(lambda x, y: np.sum(2.0 * (y @ x), axis=0), X, Y) == 1
+    assert products(lambda x, y: (np.sum(2.0 * (y @ x), axis=0), np.sin(y @ x)), X, Y) == 1
+    assert products(lambda x, y: (np.sum(y @ x, axis=0), -(y @ x)), X, Y) == 1
     assert products(lambda x, y: (np.sum(y @ x, axis=0), y @ x), X, Y) == 1
     assert products(lambda x, y: np.sum(y @ x, axis=0), X, Y) == 0
     assert products(lambda u, v, x: np.outer(u, v) @ x, U[:12], V[:12], X[:12, :12]) == 1

@@ -145,29 +145,64 @@ def _sums(x: Any, axis: int) -> Any:
 
 # -- sums of products ----------------------------------------------------------------------------------------
 def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
-    """The sums, by rows, columns or both, of the elements of a product times those of an outer product."""
-    last = len(x.shape) - 1
-    if x.dtype.kind != "f" or not axes or axes[0] < last - 1 or producer(x) not in _WEIGHTED:
+    """The sums, by rows, columns or both, of the elements of a product times those of an outer product, whatever order
+    its axes have been put in.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify import simplify
+    >>> text = '''graph(%0: f64[5,40,50], %1: f64[5,50,60]) {
+    ...   %2 = matmul(%0, %1) : f64[5,40,60]
+    ...   %3 = transpose(%2) {perm=(2, 0, 1)} : f64[60,5,40]
+    ...   %4 = reduce_sum(%3) {axes=(0,)} : f64[5,40]
+    ...   return %4
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[5,40,50], %1: f64[5,50,60]) {
+      %2 = reduce_sum(%1) {axes=(2,)} : f64[5,50]
+      %3 = reshape(%2) {shape=(5, 1, 50)} : f64[5,1,50]
+      %4 = broadcast_to(%3) {shape=(5, 40, 50)} : f64[5,40,50]
+      %5 = multiply(%0, %4) : f64[5,40,50]
+      %6 = reduce_sum(%5) {axes=(2,)} : f64[5,40]
+      return %6
+    }
+    """
+    if x.dtype.kind != "f" or not axes:
         return None
-    if (found := _weighted(x, DEEPEST)) is None:
+    return _summed(x, axes, alone=True)
+
+
+def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
+    """The same; nothing else is made of what `x` has come of if it is `alone`."""
+    op, last = producer(x), len(x.shape) - 1
+    if op not in _WEIGHTED:
         return None
-    outer = found[1]
+    alone = alone and not shared(x)
+    if op is negative:
+        out = _summed(operand(x), axes, alone)
+        return None if out is None else negative(out)
+    if op is transpose and not swaps(x):
+        perm = dict(x.node.params)["perm"]
+        out = _summed(operand(x), tuple(sorted(perm[a] for a in axes)), alone)
+        rest = [perm[a] for a in range(len(perm)) if a not in axes]
+        return None if out is None else transpose(out, perm=tuple(sorted(rest).index(a) for a in rest))
+    if axes[0] < last - 1 or (found := _weighted(x, DEEPEST, alone)) is None:
+        return None
+    left, right, outer = found.left, found.right, found.outer
+    genuine = _genuine(outer) is not None
     # Sums without weights are no work for who has the product.
     weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
-    plain = all(weight is None for weight in weights)
-    if plain and (len(axes) == 2 or shared(x) or (outer.scale is not None and _genuine(outer) is None)):
+    if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else found.alone)):
         return None
-    left, right = found[0]
     if min(*left.shape[-2:], right.shape[-1]) < SMALLEST:
         return None
-    column, row = outer.vectors
+    (column, row), scale = (outer.vectors, None) if genuine else ((None, None), outer.scale)
     if axes == (last,):
         out = _scaled(_times_column(left, _times_column(right, _turned(row))), column)
     elif axes == (last - 1,):
         out = _scaled(_row_times(_row_times(_turned(column), left), right), row)
     else:
         out = as_loop(_row_times(_turned(column), left), _times_column(right, _turned(row)))
-    return reshape(out, shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
+    return reshape(_scaled(out, scale), shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
 
 
 _WEIGHTED = (matmul, multiply, divide, negative, transpose)
@@ -181,24 +216,34 @@ def _turned(x: Any) -> Any:
     return None if x is None else matrix_transpose(x)
 
 
-def _weighted(x: Any, depth: int) -> tuple[tuple[Any, Any], _Outer] | None:
-    """The factors of the product that `x` is, and the outer product by whose elements its own are multiplied."""
-    op = producer(x)
+class _Weighted(NamedTuple):
+    """A product times the elements of an outer product; nothing else is made of it if it is `alone`."""
+
+    left: Any
+    right: Any
+    outer: _Outer
+    alone: bool
+
+
+def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
+    """The product that `x` is, and the outer product by whose elements its own are multiplied."""
+    op, alone = producer(x), alone and not shared(x)
     if op is matmul:
-        return (operand(x), operand(x, 1)), _Outer()
+        return _Weighted(operand(x), operand(x, 1), _Outer(), alone)
     if depth and (op is negative or (op is transpose and swaps(x))):
-        if (found := _weighted(operand(x), depth - 1)) is None:
+        if (found := _weighted(operand(x), depth - 1, alone)) is None:
             return None
-        (left, right), outer = found
         if op is transpose:
-            return (matrix_transpose(right), matrix_transpose(left)), outer.turned
-        return found[0], _OF_ONE[op](outer)
+            return _Weighted(
+                matrix_transpose(found.right), matrix_transpose(found.left), found.outer.turned, found.alone
+            )
+        return found._replace(outer=_OF_ONE[op](found.outer))
     if op not in (multiply, divide) or not depth:
         return None
     for k in range(2 if op is multiply else 1):
         weight = _factors(operand(x, 1 - k), depth - 1)
-        if weight is not None and (found := _weighted(operand(x, k), depth - 1)) is not None:
-            return found[0], _combined(op, found[1], weight)
+        if weight is not None and (found := _weighted(operand(x, k), depth - 1, alone)) is not None:
+            return found._replace(outer=_combined(op, found.outer, weight))
     return None
 
 
@@ -220,6 +265,10 @@ def _factors(x: Any, depth: int) -> _Outer | None:
     op = producer(x)
     if op is broadcast_to:
         return _repeated(operand(x), x.shape)
+    if op is transpose and producer(operand(x)) is broadcast_to:
+        source = operand(operand(x))
+        own = (1,) * (len(x.shape) - len(source.shape)) + source.shape
+        return _repeated(transpose(reshape(source, shape=own), perm=dict(x.node.params)["perm"]), x.shape)
     if not depth:
         return None
     if op in _OF_ONE or (op is transpose and swaps(x)):
