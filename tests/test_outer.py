@@ -95,3 +95,5 @@ def test_what_is_no_outer_product_is_multiplied_as_it_is() -> None:
     assert products(lambda x, y: (np.sum(y @ x, axis=0), y @ x), X, Y) == 1
     assert products(lambda x, y: np.sum(y @ x, axis=0), X, Y) == 0
     assert products(lambda u, v, x: np.outer(u, v) @ x, U[:12], V[:12], X[:12, :12]) == 1
+    assert products(lambda x, y: np.sum(y @ x, axis=0), X[:12, :14], Y[:18, :12]) == 1
+    assert products(lambda x, y: np.sum(y @ x, axis=0), X[:12], Y[:18, :12]) == 0

@@ -164,6 +164,25 @@ def test_a_product_that_is_written_turned_says_so() -> None:
     assert (step.x[1], step.y[1]) == (True, True)
 
 
+def test_a_product_that_a_kernel_reads_transposed_is_written_so() -> None:
+    """Its rows lie in memory as they are summed; what a product reads lies either way."""
+    x, y, z = rng.normal(size=(3, 20, 30)), rng.normal(size=(3, 30, 40)), rng.normal(size=(3, 20, 50))
+
+    def rows(x: Any, y: Any) -> Any:
+        return np.sum((x @ y).transpose(2, 0, 1) ** 2, axis=2)
+
+    def factor(x: Any, y: Any, z: Any) -> Any:
+        return (x @ y).swapaxes(1, 2) @ z
+
+    read, multiplied = tg.trace(rows), tg.trace(factor)
+    close(read(x, y), rows(x, y))
+    close(multiplied(x, y, z), factor(x, y, z))
+    first, second, *_ = read.explain(x, y).kernels
+    assert first.startswith("matmul b2 = b1.T @ b0.T")
+    assert "load b2[i2 + i1*s0]" in second
+    assert multiplied.explain(x, y, z).kernels[0].startswith("matmul b3 = b0 @ b1")
+
+
 @pytest.mark.parametrize("shape", [(7, 40, 20), (2, 3, 40, 20), (0, 40, 20), (1, 40, 20)])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_sums_of_stacks_of_products_are_one_product(shape: tuple[int, ...], dtype: str) -> None:

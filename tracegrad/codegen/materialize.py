@@ -69,10 +69,10 @@ class Storage:
             self._by_cost(node, self.handlers[node], cost)
         if facts.indexed:
             self._by_checks()
+        turned = turned_products(self)
+        self.turned = {product: node for node, product in turned.items()}  # in whose order they are written
         self.root_of = self._aliases()
-        self.turned: dict[Node, Node] = {}  # product -> what it is transposed to, in whose order it is written
-        for node, product in turned_products(self).items():
-            self.turned[product] = node
+        for node, product in turned.items():
             for alias, base in self.root_of.items():
                 if base is node:
                     self.root_of[alias] = product

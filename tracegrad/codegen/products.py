@@ -68,8 +68,11 @@ def turnable_products(graph: Graph) -> list[Node]:
 
 
 def turned_products(storage: Storage) -> dict[Node, Node]:
-    """Transposed products, which are stored, with the products that are used for nothing else and can be written so."""
-    candidates = [x for x in storage.facts.turnable if x in storage.reason]
+    """Transposed products that are stored, with the products that are used for nothing else and can be written so.
+
+    What something else than a product reads, row by row as a rule, is stored for it; products read either order.
+    """
+    candidates = storage.facts.turnable
     if not candidates:
         return {}
     users, outputs = storage.users, set(storage.graph.outputs)
@@ -78,10 +81,13 @@ def turned_products(storage: Storage) -> dict[Node, Node]:
         product = x.inputs[0]
         if product in outputs or product in storage.called or len(users[product]) > 1:
             continue
+        if x not in storage.reason and all(isinstance(y.form, Contract) for y in users[x]):
+            continue
         if _fits(view := _as_turned(product, x)):
             breaks = [_breaks(each) for each in (view, *factors_of(storage, product))]
             if len(set().union(*breaks)) <= 1:
                 found[x] = product
+                storage.store(x, "how its product is written")
     return found
 
 

@@ -11,6 +11,7 @@ numbers are put in another order, an inf may become a nan, or a nan an inf.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from tracegrad.passes.rewrite import operand, producer, shared, swaps
 
 __all__ = ["OUTER"]
 
-SMALLEST = 16  # rows and columns of matrices for which this is worth it
+SMALLEST = 16  # rows and columns of matrices for which this is worth it, or of others that are as much work
 MOST = 4  # parts of a sum that are multiplied one by one
 DEEPEST = 8  # factors of an outer product
 
@@ -193,7 +194,7 @@ def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
     weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
     if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else found.alone)):
         return None
-    if min(*left.shape[-2:], right.shape[-1]) < SMALLEST:
+    if math.prod((*left.shape[-2:], right.shape[-1])) < SMALLEST**3:
         return None
     (column, row), scale = (outer.vectors, None) if genuine else ((None, None), outer.scale)
     if axes == (last,):
