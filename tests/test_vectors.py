@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 import tracegrad as tg
 from tracegrad.codegen import vectors
+from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import (
     Check,
     Compute,
@@ -29,7 +31,9 @@ from tracegrad.codegen.loops import (
 )
 from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.pieces import Piece, kernel_piece
+from tracegrad.codegen.plan import plan
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
+from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import vectors_of
 from tracegrad.runtime import native
 from tracegrad.runtime.machine_code import shared_function
@@ -473,3 +477,29 @@ def test_stencils_of_all_widths(n: int, dtype: str) -> None:
 
     u = np.random.default_rng(n).normal(size=(11, n)).astype(dtype)
     np.testing.assert_allclose(tg.trace(f, tiered=False)(u), f(u), rtol=0, atol=8 * np.finfo(dtype).eps)
+
+
+PADDED: dict[str, Any] = {
+    "near the ends": lambda u: np.pad(u[:, 1:], ((0, 0), (0, 1))) + np.pad(u[:, :-1], ((0, 0), (1, 0))),
+    "far from the ends": lambda u: np.pad(u[3:, 7:], ((3, 0), (0, 7))) - np.pad(u[:-1, :-9], ((0, 1), (9, 0))),
+    "no element has both": lambda u: (
+        np.pad(u[:, :5], ((0, 0), (0, u.shape[1] - 5))) + np.pad(u[:, 5:], ((0, 0), (5, 0)))
+    ),
+    "no row has both": lambda u: np.pad(u[:4, 1:], ((7, 0), (1, 0))) + np.pad(u[:7, 1:], ((0, 4), (0, 1))),
+}
+
+
+@pytest.mark.parametrize("n", [*range(9, 60, 3), 130])
+@pytest.mark.parametrize("f", PADDED.values(), ids=PADDED)
+def test_the_part_in_which_all_guards_hold(f: Any, n: int) -> None:
+    u = np.random.default_rng(n).normal(size=(11, n))
+    np.testing.assert_allclose(tg.trace(f, tiered=False)(u), f(u), rtol=1e-15)
+
+
+@pytest.mark.skipif("avx2" not in vectors.features(), reason="needs AVX2")
+def test_the_inner_part_of_a_stencil_has_no_masks() -> None:
+    f = tg.trace(PADDED["near the ends"], tiered=False)
+    (step,) = plan(f.explain(np.ones((11, 40))).optimized).steps
+    assert isinstance(step, Launch)
+    blocks = str(kernel_function(ir.Module(), step.kernel, "stencil")).split("\nseveral.")[1:]
+    assert [block.partition("br i1")[0].count("masked.load") for block in blocks] == [4, 0]

@@ -7,9 +7,15 @@ from typing import Any
 
 from llvmlite import ir
 
-__all__ = ["Spelled", "element_of", "intrinsic", "lanes_of", "number", "numbered", "of_lanes", "shaped"]
+__all__ = ["Spelled", "element_of", "horizontal", "intrinsic", "lanes_of", "number", "numbered", "of_lanes", "shaped"]
 
 _LETTERS = {"double": "f64", "float": "f32"}
+_REDUCE = {
+    "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
+    "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},
+    "u": {"add": "add", "mul": "mul", "maximum": "umax", "minimum": "umin"},
+    "b": {"logical_or": "or", "add": "or", "maximum": "or", "logical_and": "and", "mul": "and", "minimum": "and"},
+}
 
 
 def element_of(t: Any) -> Any:
@@ -61,6 +67,17 @@ def intrinsic(module: ir.Module, name: str, types: list[Any], result: Any, argum
     symbol = ".".join([f"llvm.{name}", *map(_mangled, types)])
     found = module.globals.get(symbol)
     return found or ir.Function(module, ir.FunctionType(result, arguments), symbol)
+
+
+def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
+    """The lanes of a vector of partial results, combined to one."""
+    t = lanes.type.element
+    name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
+    if dtype[0] == "f" and combiner in ("add", "mul"):
+        function = intrinsic(b.module, name, [lanes.type], t, [t, lanes.type])
+        return b.call(function, [ir.Constant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
+    function = intrinsic(b.module, name, [lanes.type], t, [lanes.type])
+    return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
 def _mangled(t: Any) -> str:

@@ -23,7 +23,7 @@ from tracegrad.codegen.carried import carried_of
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.jammed import jam_of
-from tracegrad.codegen.lanes import number, of_lanes
+from tracegrad.codegen.lanes import horizontal, number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.rows_llvm import rows_loop
@@ -41,7 +41,6 @@ from tracegrad.codegen.scalar_llvm import (
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
 from tracegrad.codegen.support import loop
-from tracegrad.codegen.vector_llvm import horizontal
 from tracegrad.codegen.vector_search import row_loop
 from tracegrad.codegen.vectors import LIGHTEST, vectors_of
 

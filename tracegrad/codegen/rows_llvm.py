@@ -120,14 +120,14 @@ class _RowsLoop(VectorLoop):
         """The pointer to where an access would be for row 0 and element 0."""
         key = ("start", x.buffer, rest := x.address.without(self.row, self.var))
         if key not in self.fixed:
-            at = self._scalar(rest, 0)
+            at = self.scalar(rest, 0)
             with self._before():
                 self.fixed[key] = self.b.gep(self.outer.pointers[x.buffer], [at])
         return self.fixed[key]
 
     def _at_row(self, x: Any, k: int, r: int, last: Any = None) -> Any:
         """The pointer to row `r` of vector `k`, or to the row `last` if that is before it."""
-        start, step = self._start(x), self._scalar(x.address.coefficient(self.row), 0)
+        start, step = self._start(x), self.scalar(x.address.coefficient(self.row), 0)
         i = self.b.add(self.i, I64(k * self.rows + r)) if k or r else self.i
         if r and last is not None:
             i = self.b.select(self.b.icmp_signed("<", i, last), i, last)

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from tracegrad.codegen.fused import computed, factors_of
-from tracegrad.codegen.lanes import Spelled, intrinsic, number, numbered, of_lanes
+from tracegrad.codegen.lanes import Spelled, number, numbered, of_lanes
 from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
+from tracegrad.codegen.vector_inside import inside_of, part_inside
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of, stride_of
 from tracegrad.codegen.woven import Woven, read_strided, weave
@@ -29,31 +30,14 @@ from tracegrad.codegen.woven import Woven, read_strided, weave
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
 
-__all__ = ["VectorLoop", "horizontal", "vector_loop"]
+__all__ = ["VectorLoop", "vector_loop"]
 
 I32 = ir.IntType(32)
-_REDUCE = {
-    "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
-    "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},
-    "u": {"add": "add", "mul": "mul", "maximum": "umax", "minimum": "umin"},
-    "b": {"logical_or": "or", "add": "or", "maximum": "or", "logical_and": "and", "mul": "and", "minimum": "and"},
-}
 
 
 def vector_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
     """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are those after it."""
     VectorLoop(outer, vectors, high).emit(low)
-
-
-def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
-    """The lanes of a vector of partial results, combined to one."""
-    t = lanes.type.element
-    name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
-    if dtype[0] == "f" and combiner in ("add", "mul"):
-        function = intrinsic(b.module, name, [lanes.type], t, [t, lanes.type])
-        return b.call(function, [ir.Constant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
-    function = intrinsic(b.module, name, [lanes.type], t, [lanes.type])
-    return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
 class VectorLoop:
@@ -83,6 +67,9 @@ class VectorLoop:
         self.rest: Any = None  # how many lanes there are, in what is left of a row behind whole vectors
         self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
         self.woven = Woven(self.kernel.body, self.var)
+        plain = self.several > 1 and self.length is None and not outer.copies and not outer.reductions
+        self.inside = inside_of(self.kernel.body, self.var, self.varying) if plain else None
+        self.holding = frozenset[int]()  # the guards that hold
 
     # -- loops -------------------------------------------------------------------------------------
     def emit(self, low: Any) -> None:
@@ -116,7 +103,10 @@ class VectorLoop:
         ways = [(start, before)]
         masked = self._new_block("masked")
         if self.several:
-            low = self._unmasked(low, end, after, ways)
+            if self.inside is not None:
+                first, end = part_inside(self, self.inside, low, end, self.several * self.step)
+                low, self.holding = self._unmasked(low, first, after, ways), self.inside.guards
+            low, self.holding = self._unmasked(low, end, after, ways), frozenset()
             ways.append((self.b.block, dict(self.totals)))
             self.b.cbranch(self.b.icmp_signed("<", low, self.high), masked, after)
         else:
@@ -296,7 +286,7 @@ class VectorLoop:
     def _copy_of(self, names: Any, copy: int) -> int:
         return copy if self.own & names else 0
 
-    def _scalar(self, p: Poly, copy: int) -> Any:
+    def scalar(self, p: Poly, copy: int = 0) -> Any:
         """A polynomial that does not vary."""
         copy = self._copy_of(p.symbols, copy)
         key = ("scalar", p, copy)
@@ -317,7 +307,7 @@ class VectorLoop:
                 found = self._base(buffer, address, 0) if copy else self.outer.row(buffer, rest)
             if found is None or copy:
                 start = self.outer.pointers[buffer] if found is None else found
-                at = self._scalar(rest, copy) if found is None else self._scalar(rest.coefficient(around) * copy, 0)
+                at = self.scalar(rest, copy) if found is None else self.scalar(rest.coefficient(around) * copy, 0)
                 with self._before():
                     found = self.b.gep(start, [at])
             self.fixed[key] = found
@@ -375,6 +365,9 @@ class VectorLoop:
         return self._everywhere((x.name, copy), self.scalars[copy][x.name])
 
     def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:
+        if id(x) in self.holding:
+            self._block(x.body, copy, k, mask)
+            return self._value(x.result, copy, k)
         inside = None
         for low, value, high, _ in x.ranges:
             test = self._in_range(low, value, high, copy, k)
@@ -391,7 +384,7 @@ class VectorLoop:
             return self.b.and_(self.b.icmp_signed(">=", v, lo), self.b.icmp_signed("<", v, hi))
         key = ("size", size, self._copy_of(size.symbols, copy))
         if key not in self.fixed:
-            whole = self._scalar(size, copy)
+            whole = self.scalar(size, copy)
             with self._before():
                 self.fixed[key] = self.b.select(self.b.icmp_signed(">", whole, I64(0)), whole, I64(0))
         return self.b.icmp_unsigned("<", self._lanes_of(value - low, copy, k), self._everywhere(key, self.fixed[key]))
@@ -417,7 +410,7 @@ class VectorLoop:
         return total
 
     def _fixed_lanes(self, p: Poly, copy: int) -> Any:
-        return self._everywhere((p, self._copy_of(p.symbols, copy)), self._scalar(p, copy))
+        return self._everywhere((p, self._copy_of(p.symbols, copy)), self.scalar(p, copy))
 
     def _variable(self, name: str, k: int) -> Any:
         """The variable of the loop in each lane."""

@@ -70,7 +70,7 @@ class _SearchLoop(VectorLoop):
         place, missing = self.search.place, self.search.missing
         if place is None or missing is None:
             return more
-        last = self.b.add(self._scalar(place.without(self.var), 0), self.b.sub(self.high, I64(1)))
+        last = self.b.add(self.scalar(place.without(self.var), 0), self.b.sub(self.high, I64(1)))
         none = self.b.extract_element(self._value(missing, 0, 0), ir.IntType(32)(0))
         return self.b.and_(more, self.b.icmp_signed(">=", none, last))
 
