@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tracegrad.runtime import threads
+from tracegrad.runtime import native, threads
 from tracegrad.settings import settings
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -61,7 +61,7 @@ needs_posix = pytest.mark.skipif(os.name != "posix", reason="the pool needs POSI
 
 @pytest.fixture(scope="module")
 def counting() -> dict[str, int]:
-    return dict(zip(("count", "uneven"), threads.compile_forever(COUNTING_TASKS, "count", "uneven")))
+    return dict(zip(("count", "uneven"), native.compile_forever(COUNTING_TASKS, "count", "uneven")))
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def assert_succeeds(script: str, **environment: str) -> None:
 # A pool as a script sees it: `go(n)` runs n chunks and returns whether each ran exactly once.
 SCRIPT_HEAD = """
 import ctypes, os, threading
-from tracegrad.runtime import threads
+from tracegrad.runtime import native, threads
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 FOR = ctypes.CFUNCTYPE(None, TASK, ctypes.c_void_p, ctypes.c_int64)
 def go(n, work=None):
@@ -275,7 +275,7 @@ def test_the_caller_sleeps_and_wakes_when_a_worker_takes_long():
 @needs_posix
 @pytest.mark.skipif(not llvm.get_process_triple().startswith("x86_64"), reason="reads MXCSR")
 def test_tasks_run_with_the_floating_point_control_of_the_caller():
-    get_address, set_address = threads.compile_forever(X86_CONTROL, "get", "set")
+    get_address, set_address = native.compile_forever(X86_CONTROL, "get", "set")
     get = ctypes.CFUNCTYPE(ctypes.c_uint32)(get_address)
     put = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(set_address)
     threads.set_num_threads(2)
@@ -329,7 +329,7 @@ print("fine")
 def test_a_fork_while_another_thread_runs_a_region_leaves_the_child_usable():
     # Native tasks: the threads of a region that run Python are more than a forked interpreter can answer for.
     script = """
-meet, idle = threads.compile_forever('''
+meet, idle = native.compile_forever('''
 declare i32 @sched_yield()
 define void @meet(ptr %seen, i64 %chunk) {
   %mine = atomicrmw add ptr %seen, i64 1 seq_cst
@@ -399,7 +399,7 @@ print("fine")
 def test_importing_the_module_compiles_and_starts_nothing():
     script = """
 import sys
-from tracegrad.runtime import threads
+from tracegrad.runtime import native, threads
 assert threads._pool is None
 assert "numba" not in sys.modules
 print("fine")

@@ -234,7 +234,7 @@ def _tiled(addresses: Mapping[str, int], core: str) -> dict[str, int]:
         + tiled.WORDS
         + "".join([_tiled_source(name, words) for name in names])
     )
-    return dict(zip(names, threads.compile_forever(source, *names), strict=True))
+    return dict(zip(names, native.compile_forever(source, *names), strict=True))
 
 
 def _tiling(core: str) -> dict[str, str]:

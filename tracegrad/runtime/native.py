@@ -11,6 +11,7 @@ by `define_symbol`. The code model is the large one: an address may lie anywhere
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCK",
     "NativeCode",
+    "compile_forever",
     "compile_ir",
     "cpu_key",
     "define_symbol",
@@ -180,10 +182,15 @@ def _give_back(engine: Any) -> None:
 
 
 def _engine() -> Any:
-    """What maps object files; they live as long as it does."""
+    """What maps object files; they live as long as it does.
+
+    LLVM begins one with a module, which it would compile before it maps anything: 0.6 ms, though nothing is in it.
+    """
     initialize()
-    target = ll.Target.from_triple(ll.get_process_triple())
-    return ll.create_mcjit_compiler(ll.parse_assembly(""), target.create_target_machine())
+    target, empty = ll.Target.from_triple(ll.get_process_triple()), ll.parse_assembly("")
+    engine = ll.create_mcjit_compiler(empty, target.create_target_machine())
+    engine.remove_module(empty)
+    return engine
 
 
 def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
@@ -224,6 +231,25 @@ def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: in
 _kept: dict[str, NativeCode] = {}
 
 
+def compile_forever(source: str, *names: str) -> list[int]:
+    """The addresses of functions in a module of LLVM IR, from the disk cache or compiled now, and never given back.
+
+    For glue that other threads may still run while Python drops its objects at exit.
+
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64)(*compile_forever("define i64 @six() { ret i64 6 }", "six"))()
+    6
+    """
+    key = f"forever {cpu_key()}\n{source}"
+    found = default_cache().get(key)
+    code = compile_ir(source, "forever", "cold") if found is None else found[1]
+    if found is None:
+        default_cache().put(key, {}, code)
+    loaded = load_object(code)
+    addresses = [loaded.address(name) for name in names]
+    loaded.stay()
+    return addresses
+
+
 def is_known(name: str) -> bool:
     """Whether `load_ir` has no need to compile what it is asked for by this name."""
     return name in _kept or default_cache().has(_key(name))
@@ -245,8 +271,12 @@ def _key(name: str) -> str:
 
 @cache
 def _lasting_engine() -> Any:
-    """An engine for all that stays: to begin takes half a millisecond, one object file more a tenth of that."""
-    return _engine()
+    """One engine for all that stays, for to begin takes longer than an object file more does. It stays when the
+    interpreter ends: other threads may run what is in it while Python drops its objects, and arrays that die late call
+    it."""
+    engine = _engine()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    return engine
 
 
 # LLVM crashes on what it does not know. ELF, Mach-O 64 and COFF for x86-64 and ARM64.

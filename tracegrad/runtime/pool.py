@@ -267,9 +267,7 @@ def _code() -> native.NativeCode:
         "STEP_BYTES": STEP * LINE,
         "ROOM": 127 + 2 * PAGE,
     }
-    code = native.load_ir(lambda: _POOL.substitute(names), "tracegrad_pool", "cold")
-    _keep_for_ever(code)
-    return code
+    return native.load_ir(lambda: _POOL.substitute(names), "tracegrad_pool", "cold")
 
 
 def _keep_for_ever(thing: object) -> None:

@@ -36,11 +36,10 @@ from string import Template
 from typing import NamedTuple, SupportsIndex
 
 from tracegrad.runtime import native
-from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.placement import placement_source
 from tracegrad.settings import MOST_THREADS, settings
 
-__all__ = ["clock_source", "compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
+__all__ = ["clock_source", "num_threads", "parallel_for_address", "set_num_threads"]
 
 # Bridges the serial gaps between the regions of one call (kernels below some 50 us run alone), and is no load on an
 # idle machine. With a fifth of it, a network's training step took 1.4 ms instead of 0.8: waking takes its time.
@@ -436,8 +435,9 @@ def parallel_for_address() -> int:
         with _lock:
             if _pool is None:
                 limit = num_threads()
-                address, set_limit, reset = compile_forever(_source(), "parallel_for", "set_limit", "reset")
-                pool = _Pool(address, _SET_LIMIT(set_limit), _RESET(reset))
+                code = native.load_ir(_source, "parallel_for", "cold")
+                run, put, reset = map(code.address, ("parallel_for", "set_limit", "reset"))
+                pool = _Pool(run, _SET_LIMIT(put), _RESET(reset))
                 pool.reset()
                 pool.set_limit(limit)
                 _pool = pool
@@ -467,25 +467,6 @@ def clock_source(system: str = sys.platform) -> str:
     (True, '')
     """
     return "" if system == "win32" else _CLOCK.replace("$clock", "6" if system == "darwin" else "1")
-
-
-def compile_forever(source: str, *names: str) -> list[int]:
-    """The addresses of functions in a module of LLVM IR, from the disk cache or compiled now, and never given back.
-
-    For glue that other threads may still run while Python drops its objects at exit.
-
-    >>> ctypes.CFUNCTYPE(ctypes.c_int64)(*compile_forever("define i64 @six() { ret i64 6 }", "six"))()
-    6
-    """
-    key = f"forever {native.cpu_key()}\n{source}"
-    found = default_cache().get(key)
-    code = native.compile_ir(source, "forever", "cold") if found is None else found[1]
-    if found is None:
-        default_cache().put(key, {}, code)
-    loaded = native.load_object(code)
-    addresses = [loaded.address(name) for name in names]
-    loaded.stay()
-    return addresses
 
 
 def _after_fork_in_child() -> None:
