@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -590,6 +591,115 @@ def test_threads_share_strips() -> None:
         x, y = x + 0.1 * np.sin(y), y - 0.1 * x
     np.testing.assert_allclose(got, (x, y), rtol=1e-12, atol=1e-12)
     assert "in strips" in step
+
+
+# -- waves -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = threads.num_threads()
+    threads.set_num_threads(1)
+    yield
+    threads.set_num_threads(before)
+
+
+def depths(program: Program) -> list[int]:
+    """How many turns of each loop of a program run at a time, in waves; 0 where it cannot."""
+    loops = [step for step in program.report.plan.steps if isinstance(step, Repeat)]
+    return [step.waves.depth if step.waves else 0 for step in loops]
+
+
+def diffused(reach: int, reverse: bool = False) -> Callable[..., Any]:
+    """Turns in which each element is made of some that are up to `reach` rows and columns away, and of a row of data;
+    and of all turns a number."""
+
+    def turn(u: Any, x: Any) -> Any:
+        v = u.copy()
+        inner = (slice(reach, -reach), slice(reach, -reach))
+        v[inner] += (
+            0.1 * (u[2 * reach :, 2 * reach :] + u[: -2 * reach, : -2 * reach] - 2.0 * u[inner]) + x[reach:-reach]
+        )
+        return v, x[0]
+
+    return lambda u, xs: tg.scan(turn, u, xs, reverse=reverse)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 30])
+@pytest.mark.parametrize(("n", "m", "reach"), [(300, 301, 1), (203, 400, 5), (9000, 11, 2), (70, 2500, 2)])
+def test_stencils_run_in_waves(n: int, m: int, reach: int, length: int, reverse: bool) -> None:
+    f, arrays = diffused(reach, reverse), (rng.random((n, m)), rng.random((length, m)))
+    graph = tg.trace(f).graph(*arrays)
+    program = program_of(graph)
+    assert length < 2 or depths(program)[0] > 1
+    for got, want in zip(program.entry(*arrays), run(graph, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-13)
+    last, _ = f(*arrays)
+    np.testing.assert_allclose(program.entry(*arrays)[0], last, rtol=1e-13)
+
+
+def test_waves_are_for_one_thread_and_the_bits_are_those_of_several() -> None:
+    arrays = (rng.random((600, 600)), rng.random((20, 600)))
+    program, before = program_of(tg.trace(diffused(1)).graph(*arrays)), threads.num_threads()
+    results = []
+    for count in (1, 2, 3):
+        threads.set_num_threads(count)
+        results.append(program.entry(*arrays)[0])
+    threads.set_num_threads(before)
+    assert all(np.array_equal(x, results[0]) for x in results)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_arrays_that_stay_in_the_cache_need_no_waves_and_have_the_same_machine_code() -> None:
+    small, large = ((rng.random((n, n)), rng.random((20, n))) for n in (40, 500))
+    one = program_of(tg.trace(diffused(1)).graph(*small))
+    before = machine_code_count()
+    other = program_of(tg.trace(diffused(1)).graph(*large))
+    assert machine_code_count() == before
+    assert (depths(one)[0], depths(other)[0]) == (1, 8)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_several_carries_run_in_waves() -> None:
+    """Two species that diffuse and react."""
+
+    def turn(state: Any, _: Any) -> Any:
+        u, v = state
+        a, b = (x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2] - 4.0 * x[1:-1, 1:-1] for x in (u, v))
+        mixed = u * v**2
+        return (u + 0.02 * np.pad(a, 1) - 0.1 * mixed, v + 0.01 * np.pad(b, 1) + 0.1 * mixed), None
+
+    def f(u: Any, v: Any) -> Any:
+        return tg.scan(turn, (u, v), None, length=21)[0]
+
+    arrays = (rng.random((250, 250)), rng.random((250, 250)))
+    program = program_of(tg.trace(f).graph(*arrays))
+    assert depths(program) == [8]
+    for got, want in zip(program.entry(*arrays), f(*arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_what_reads_what_its_turn_has_made_or_all_rows_does_not_run_in_waves() -> None:
+    u = rng.random((300, 300))
+
+    def twice(u: Any, _: Any) -> Any:
+        v = np.sin(u)
+        v = np.pad(v[2:] + v[:-2], ((1, 1), (0, 0)))
+        w = np.cumsum(v, axis=1) / 300.0
+        return np.pad(w[2:] - w[:-2], ((1, 1), (0, 0))), None
+
+    turns: list[Any] = [
+        twice,
+        lambda u, _: (u[::-1] * 0.5, None),
+        lambda u, _: (u.T * 0.5, None),
+        lambda u, _: (u / np.max(u) + np.pad(u[1:], ((0, 1), (0, 0))), None),
+    ]
+    for turn in turns:
+        f = partial(tg.scan, turn, xs=None, length=5)
+        program = program_of(tg.trace(f).graph(u))
+        assert depths(program) == [0]
+        (got,) = program.entry(u)
+        np.testing.assert_allclose(got, f(u)[0], rtol=1e-12, atol=1e-12)
 
 
 # -- turns that threads share ------------------------------------------------------------------------------------

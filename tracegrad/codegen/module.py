@@ -171,11 +171,12 @@ class _Program:
             slot.align = 16
             return self.b.bitcast(slot, POINTER)
 
-    def region(self, made: Plan) -> ir.Function:
-        """The function of a region."""
-        key = (made.text(), bool(self.strip))
+    def region(self, made: Plan, strip: bool = False) -> ir.Function:
+        """The function of a region; with `strip`, or within one, of some of its rows."""
+        strip = strip or bool(self.strip)
+        key = (made.text(), strip)
         if key not in self.shared.regions:
-            function = _Program(made, self.shared, self.module.get_unique_name("region"), bool(self.strip)).run
+            function = _Program(made, self.shared, self.module.get_unique_name("region"), strip).run
             function.linkage = "internal"
             if self.shared.calls:  # no other pass would inline it where it is called
                 function.attributes.add("alwaysinline")
@@ -210,7 +211,9 @@ class _Program:
             self.b.call(copy, [self.pointers[out], self.pointers[step.base], size, ir.Constant(ir.IntType(1), 0)])
         signature, names = kernel.signature()
         alone = step.stands_alone and not self.strip
-        function = declared_kernel(self.module, kernel) if alone else self.shared.kernel(signature, kernel)
+        in_waves = isinstance(self.plan, Plan) and self.plan.waves is not None
+        apart = alone or (step.stands_alone and in_waves)  # the loop has it for turns that threads share too
+        function = declared_kernel(self.module, kernel) if apart else self.shared.kernel(signature, kernel)
         constants = kernel.constants()
         args = [self._argument(n, kernel, constants) for n in names]
         rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.Constant(I64, 1)

@@ -22,6 +22,7 @@ from tracegrad.avals import Aval
 from tracegrad.codegen.looks import turns_between_looks
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.turns import PARALLEL_COST, Turns, turns_of, turns_of_share
+from tracegrad.codegen.waves import THREADS, Waves
 from tracegrad.ir import Node
 from tracegrad.ops import forms
 from tracegrad.records import record
@@ -186,6 +187,11 @@ class Repeat(Looping):
         return self.regions["body"].strips
 
     @property
+    def waves(self) -> Waves | None:
+        """How it is run in waves, if it may be."""
+        return self.regions["body"].waves
+
+    @property
     def share(self) -> int:
         """The number of turns that a thread runs at a time."""
         return turns_of_share(self.length, self.regions["body"].cost, self._room)
@@ -208,6 +214,9 @@ class Repeat(Looping):
             sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
             return {"length": self.length, **sizes, "parallel": int(self.parallel)}
         words = {**super().words(), "length": self.length}
+        if self.waves:
+            words |= {"rows": self.waves.rows, "chunk": self.waves.chunk, "chunks": self.waves.chunks}
+            words |= {"depth": self.waves.depth}
         if self.turns:
             words |= {"room": self._room, "share": self.share, "shares": self.chunks, "parallel": int(self.parallel)}
         return words
@@ -215,7 +224,9 @@ class Repeat(Looping):
     @property
     def functions(self) -> list[str]:
         shared = ["tg_chunks", "tg_parallel_for"]
-        return shared if self.strips else [*super().functions, *(shared if self.turns else [])]
+        if self.strips:
+            return shared
+        return [*super().functions, *(shared if self.turns else []), *([THREADS] if self.waves else [])]
 
     @property
     def _room(self) -> int:

@@ -15,6 +15,8 @@ from llvmlite import ir
 from tracegrad.codegen.nested import Block, Branch, Looping, Nested, Once, Repeat, While
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.support import loop
+from tracegrad.codegen.waves import THREADS
 
 __all__ = ["CAPACITY", "run_nested"]
 
@@ -39,7 +41,7 @@ class Program(Protocol):
     turns: tuple[Any, ...]  # the turns [low, high) that it runs, and where in the arena; () if all
 
     def stack(self, size: int) -> Any: ...
-    def region(self, made: Any) -> ir.Function: ...
+    def region(self, made: Any, strip: bool = False) -> ir.Function: ...
     def words_of(self, region: str) -> Any: ...
     def leave_if_failed(self, status: Any) -> None: ...
     def look(self) -> ir.Function: ...
@@ -51,6 +53,8 @@ def run_nested(program: Program, i: int, step: Nested) -> None:
     match step:
         case Repeat() if _is_shared(program, step):
             program.shared_out(i, step)
+        case Repeat() if step.waves:
+            _in_waves(program, i, step)
         case Repeat():
             _Repeat(program, i, step).emit()
         case While():
@@ -68,11 +72,32 @@ def _is_shared(program: Program, step: Repeat) -> bool:
     return bool(step.strips or (step.turns and (step.turns.wide or not program.nested)))
 
 
+def _in_waves(program: Program, i: int, step: Repeat) -> None:
+    """Several turns at a time, if that is worth it and there is one thread; else one after the other."""
+    b = program.b
+    begin, ask, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
+    b.cbranch(b.icmp_signed(">", program.env[f"depth.{i}"], ONE), ask, decide)
+    b.position_at_end(ask)
+    threads = b.call(b.inttoptr(program.env[THREADS], ir.FunctionType(I64, []).as_pointer()), [])
+    is_one = b.icmp_signed("<=", threads, ONE)
+    b.branch(decide)
+    b.position_at_end(decide)
+    alone = b.phi(ir.IntType(1))
+    alone.add_incoming(ir.Constant(ir.IntType(1), 0), begin)
+    alone.add_incoming(is_one, ask)
+    with b.if_else(alone) as (then, otherwise):
+        with then:
+            _Waves(program, i, step).emit()
+        with otherwise:
+            _Repeat(program, i, step).emit()
+
+
 class _Emitter:
     """What loops and branches share."""
 
     def __init__(self, program: Program, i: int, step: Nested):
         self.program, self.i, self.b = program, i, program.b
+        self.strip = program.strip
         self.functions = {name: program.region(made) for name, made in step.regions.items()}
         self.words = {name: program.words_of(f"{i}.{name}") for name in step.regions}
         self.arena = self._scratch("arena")
@@ -103,7 +128,7 @@ class _Emitter:
         slots = self.b.bitcast(self.slots, POINTER.as_pointer())
         for k, pointer in enumerate((*pointers, self.arena)):
             self.b.store(pointer, self.b.gep(slots, [ir.Constant(I64, k)]))
-        args = [self.words[region], slots, *self.program.strip]
+        args = [self.words[region], slots, *self.strip]
         self.program.leave_if_failed(self.b.call(self.functions[region], args))
 
     def _copy(self, target: Any, source: Any, size: Poly) -> None:
@@ -263,11 +288,65 @@ class _Repeat(_Loop):
         return self.b.icmp_signed("<", turn, self.last)
 
     def turn(self, turn: Any) -> None:
+        self.run(turn, [c.source for c in self.carries], [c.target for c in self.carries])
+
+    def run(self, turn: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
+        """A turn, from what it reads of what the loop carries to what it writes."""
         i = self.b.sub(self.b.sub(self.length, ONE), turn) if self.step.reverse else turn
-        inputs = [*(c.source for c in self.carries), *map(self._row, self.xs, self.step.xs, [i] * len(self.xs))]
+        xs = map(self._row, self.xs, self.step.xs, [i] * len(self.xs))
         stacked = self.results[len(self.carries) :]
         rows = map(self._row, stacked, self.step.stacked, [i] * len(stacked))
-        self._call("body", [*inputs, *self.consts, *(c.target for c in self.carries), *rows])
+        self._call("body", [*sources, *xs, *self.consts, *targets, *rows])
+
+
+class _Waves(_Repeat):
+    """A loop that runs in waves: see `tracegrad.codegen.waves`. All that it carries alternates between two blocks."""
+
+    def __init__(self, program: Program, i: int, step: Repeat):
+        super().__init__(program, i, step)
+        self.functions = {"body": program.region(step.regions["body"], strip=True)}
+
+    def emit(self) -> None:
+        odd = self.b.trunc(self.length, ir.IntType(1))
+        self.carries = [_Carry(self, self.step, k, odd) for k in range(len(self.step.carried))]
+        self.depth, self.chunks = self._word("depth"), self._word("chunks")
+        groups = self.b.sdiv(self.b.add(self.length, self.b.sub(self.depth, ONE)), self.depth)
+        loop(self.b, groups, self._group)
+        for carry in self.carries:
+            carry.source = self.b.select(self.b.icmp_signed("==", self.length, ZERO), carry.init, carry.result)
+        self.end()
+
+    def _group(self, number: Any) -> None:
+        """Some turns, which run in waves."""
+        first = self.b.mul(number, self.depth)
+        turns = self._least(self.depth, self.b.sub(self.length, first))
+        waves = self.b.add(self.chunks, self.b.sub(turns, ONE))
+        loop(self.b, waves, lambda wave: self._wave(first, turns, wave))
+
+    def _wave(self, first: Any, turns: Any, wave: Any) -> None:
+        """Those of the turns that have a chunk in this wave; the later the turn, the earlier the chunk."""
+        over = self.b.sub(wave, self.b.sub(self.chunks, ONE))
+        begin = self.b.select(self.b.icmp_signed(">", over, ZERO), over, ZERO)
+        count = self.b.sub(self._least(turns, self.b.add(wave, ONE)), begin)
+
+        def one(k: Any) -> None:
+            turn = self.b.add(begin, k)
+            self._chunk(self.b.add(first, turn), self.b.sub(wave, turn))
+
+        loop(self.b, count, one)
+        self.program.leave_if_failed(self.b.call(self.program.look(), [self.program.env["tg_look"]]))
+
+    def _chunk(self, turn: Any, chunk: Any) -> None:
+        low = self.b.mul(chunk, self._word("chunk"))
+        self.strip = (low, self._least(self.b.add(low, self._word("chunk")), self._word("rows")))
+        is_odd, is_first = self.b.trunc(turn, ir.IntType(1)), self.b.icmp_signed("==", turn, ZERO)
+        targets = [self.b.select(is_odd, x.other, x.target) for x in self.carries]
+        before = [self.b.select(is_odd, x.target, x.other) for x in self.carries]
+        sources = [self.b.select(is_first, x.init, source) for x, source in zip(self.carries, before)]
+        self.run(turn, sources, targets)
+
+    def _least(self, x: Any, y: Any) -> Any:
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
 
 class _While(_Loop):

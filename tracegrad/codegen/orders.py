@@ -28,6 +28,7 @@ from tracegrad.codegen.scalar_llvm import identity
 from tracegrad.codegen.small import SMALL, is_small_product
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.walker import BAND, STEP
+from tracegrad.codegen.waves import THREADS
 from tracegrad.records import record
 
 __all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
@@ -279,7 +280,9 @@ def _functions_used(part: Part) -> set[str]:
     names = {name.rpartition("/")[2] for name in part.values}
     used = names & {CALLBACK, "tg_look"}
     if any(step.chunks > 1 for step in steps) or any(fill for made in everything for fill in made.fills.values()):
-        used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1]}
+        used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1], THREADS}
+    if any(isinstance(step, Repeat) and step.waves and step.waves.depth > 1 for step in steps):
+        used.add(THREADS)
     return used | {EACH_CHUNK[1]} if any(step.parallel for step in steps) else used
 
 

@@ -39,6 +39,7 @@ from tracegrad.codegen.steps import Call, Launch, Matmul, number_calls
 from tracegrad.codegen.strips import Strips, strips_of
 from tracegrad.codegen.sums import add_products
 from tracegrad.codegen.vecmath import RARE
+from tracegrad.codegen.waves import Waves, waves_of
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
 from tracegrad.records import record
@@ -68,6 +69,7 @@ class Plan:
     check: int = -1  # where in the arena the boolean is without which the program has failed: the last output; or -1
     carries: int = 0  # of a region: how many of its first inputs its first outputs become
     strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
+    waves: Waves | None = None  # and how to run it in waves
     bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
     donors: dict[int, int] = field(default_factory=dict)  # outputs that are in the memory of inputs, and these
     in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
@@ -77,7 +79,7 @@ class Plan:
     def text(self) -> str:
         """All that the machine code depends on."""
         lines = [f"{name}: {where}" for name, where in self.memory.items()]
-        lines += ["in strips"] if self.strips else []
+        lines += ["in strips"] if self.strips else ["in waves"] if self.waves else []
         lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
         lines.append(f"values: {', '.join(self.values)}")
         for i, step in enumerate(self.steps):
@@ -155,6 +157,7 @@ class _Planner:
         if nested:
             _to_stack(made, dims)
             made.strips = strips_of(made)
+            made.waves = None if made.strips else waves_of(made)
         else:
             scatter_in_place(made)
             ask_in_rows(made)

@@ -19,7 +19,7 @@ from tracegrad.records import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["Strips", "strips_of"]
+__all__ = ["SHARE", "Strips", "is_plain", "own_place", "strips_of"]
 
 STRIP_BYTES = 16384  # of all that a strip carries: half of a small first-level cache
 SHORTEST = 64  # rows of a strip, so that loops over them are worth their overhead
@@ -43,7 +43,7 @@ def strips_of(made: Plan) -> Strips | None:
     narrow = [step.kernel for step in launches if step.kernel not in wide]
     if len(launches) < len(made.steps) or any(step.base for step in launches):
         return None
-    if not wide or not all(map(_is_plain, wide)):
+    if not wide or not all(map(is_plain, wide)):
         return None
     spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
     written = {b for kernel in wide for b, (_, use) in kernel.buffers.items() if use == "out"}
@@ -67,13 +67,20 @@ def _sized(made: Plan, rows: Poly, row: Poly, wide: list[Kernel], narrow: list[K
     return Strips(count, each, min(length, max(count, 1)), count * row_cost + again)
 
 
-def _is_plain(kernel: Kernel) -> bool:
+def is_plain(kernel: Kernel) -> bool:
+    """Whether any part of its rows may be computed by itself."""
     return not kernel.chunked and not is_serial(kernel) and not any(isinstance(x, Reduce) for x in kernel.body)
 
 
 def _own_element(kernel: Kernel, own: set[str]) -> bool:
     """Whether the kernel reads and writes the arrays `own` at the index of its loops only, row-major."""
+    place = own_place(kernel)
+    return all(x.address == place for x in accesses(kernel.body) if x.buffer in own)
+
+
+def own_place(kernel: Kernel) -> Poly:
+    """The index of the loops of a kernel, row-major."""
     place, stride = ZERO, ONE
     for loop in reversed(kernel.loops):
         place, stride = place + Poly.symbol(loop.var) * stride, stride * loop.extent
-    return all(x.address == place for x in accesses(kernel.body) if x.buffer in own)
+    return place

@@ -26,6 +26,7 @@ from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
 from tracegrad.codegen.steps import Matmul
 from tracegrad.codegen.walker import WALK, words_of_walk
+from tracegrad.codegen.waves import THREADS
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ir.printing import with_locations
@@ -47,7 +48,7 @@ __all__ = [
 
 
 # What a program calls and nothing is compiled for.
-_FOUND = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for"}
+_FOUND = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for", THREADS}
 
 
 @record(frozen=True, eq=False)
@@ -159,6 +160,8 @@ def _address(name: str, released: bool) -> int:
         return look_address(released)
     if name == "tg_parallel_for":
         return threads.parallel_for_address()
+    if name == THREADS:
+        return threads.limit_address()
     if name.startswith(SORTS):
         return sort_address(name)
     routine = name.removeprefix("tg_")

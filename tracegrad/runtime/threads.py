@@ -39,7 +39,7 @@ from tracegrad.runtime import native
 from tracegrad.runtime.placement import placement_source
 from tracegrad.settings import MOST_THREADS, settings
 
-__all__ = ["clock_source", "num_threads", "parallel_for_address", "set_num_threads"]
+__all__ = ["clock_source", "limit_address", "num_threads", "parallel_for_address", "set_num_threads"]
 
 # Bridges the serial gaps between the regions of one call (kernels below some 50 us run alone), and is no load on an
 # idle machine. With a fifth of it, a network's training step took 1.4 ms instead of 0.8: waking takes its time.
@@ -68,6 +68,7 @@ define void @parallel_for(ptr %task, ptr %context, i64 %chunks) {
   call void @run(ptr %counter, ptr %task, ptr %context, i64 %chunks)
   ret void
 }
+define i64 @get_limit() { ret i64 1 }
 define void @set_limit(i64 %threads) { ret void }
 define void @reset() { ret void }
 """
@@ -324,6 +325,11 @@ alone:
   ret void
 }
 
+define i64 @get_limit() {
+  %limit = load atomic i64, ptr @limit monotonic, align 8
+  ret i64 %limit
+}
+
 define void @set_limit(i64 %threads) {
   store atomic i64 %threads, ptr @limit monotonic, align 8
   ret void
@@ -375,6 +381,7 @@ class _Pool(NamedTuple):
     """The compiled pool, as Python calls it."""
 
     address: int
+    limit_address: int
     set_limit: Callable[[int], None]
     reset: Callable[[], None]
 
@@ -430,18 +437,27 @@ def parallel_for_address() -> int:
     >>> sorted(seen)
     [0, 1, 2, 3]
     """
+    return _made().address
+
+
+def limit_address() -> int:
+    """The address of `i64 get_limit(void)`, the number of threads that a parallel region may use; as above."""
+    return _made().limit_address
+
+
+def _made() -> _Pool:
     global _pool
     if _pool is None:
         with _lock:
             if _pool is None:
                 limit = num_threads()
                 code = native.load_ir(_source, "parallel_for", "cold")
-                run, put, reset = map(code.address, ("parallel_for", "set_limit", "reset"))
-                pool = _Pool(run, _SET_LIMIT(put), _RESET(reset))
+                run, get, put, reset = map(code.address, ("parallel_for", "get_limit", "set_limit", "reset"))
+                pool = _Pool(run, get, _SET_LIMIT(put), _RESET(reset))
                 pool.reset()
                 pool.set_limit(limit)
                 _pool = pool
-    return _pool.address
+    return _pool
 
 
 def _usable_cpus() -> int:
