@@ -129,6 +129,8 @@ def test_a_gemm_cut_into_tiles_agrees_with_numpy(provider, kind, trans, size):
 
 # Cut into tiles that the kernels for small matrices compute: remainders, as wide and deep as there are, none.
 UNPACKED = [(101, 103, 107), (97, 13, 800), (512, 37, 512), (5, 4001, 60), (128, 250, 784), (96, 12, 868)]
+# The same with a copy of the first factor: many columns, columns that begin anywhere, or a power of two apart.
+UNPACKED += [(160, 160, 160), (128, 3203, 16), (61, 1000, 130), (128, 517, 128), (256, 256, 256)]
 
 
 @pytest.mark.parametrize("kind", ["s", "d"])
@@ -178,7 +180,10 @@ def test_gemv_agrees_with_numpy(provider, kind, trans):
 
 @needs_openblas
 @pytest.mark.parametrize("kind", ["s", "d"])
-@pytest.mark.parametrize("size", [(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900)])
+@pytest.mark.parametrize(
+    "size",
+    [(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900), (61, 3203, 130)],
+)
 @pytest.mark.parametrize("trans", TRANSPOSES)
 def test_bits_do_not_depend_on_the_number_of_threads(kind, size, trans):
     (a, b, c), (lda, ldb, ldc) = operands(np.random.default_rng(6), kind, *trans, *size)

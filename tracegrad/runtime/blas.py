@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from tracegrad.records import record
-from tracegrad.runtime import native, symmetric, threads, tiled, turned
+from tracegrad.runtime import copied, native, symmetric, threads, tiled
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
@@ -246,6 +246,7 @@ def _tiling(core: str) -> dict[str, str]:
     return {
         "unpacked": str(tiled.UNPACKED.get(core, without_end)),
         "largest": str(without_end if is_zen else tiled.LARGEST_UNPACKED),
+        "small_a": str(tiled.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
     }
 
@@ -259,12 +260,13 @@ def _tiled_source(name: str, tiling: dict[str, str]) -> str:
         "syrk": f"@{_RAW}{name[0]}syrk",
         "copy": f"@{_RAW}{name[0]}omatcopy",
         "bytes": "4" if name.startswith("s") else "8",
-        "part": str(turned.PART),
+        "line": "16" if name.startswith("s") else "8",
+        "part": str(copied.PART),
         "parallel_for": f"@{_PARALLEL_FOR}",
     }
     whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
     half = symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
-    return whole + half + turned.TURNED.substitute(words, **_kept(f"%turned_{name}", turned.FIELDS))
+    return whole + half + copied.COPIED.substitute(words, **_kept(f"%copied_{name}", copied.FIELDS))
 
 
 def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:

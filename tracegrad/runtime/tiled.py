@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from string import Template
 
-__all__ = ["FIELDS", "LARGEST_UNPACKED", "TILED", "UNPACKED", "WORDS"]
+__all__ = ["FIELDS", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) run in the calling thread.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
@@ -19,12 +19,15 @@ __all__ = ["FIELDS", "LARGEST_UNPACKED", "TILED", "UNPACKED", "WORDS"]
 # 2**20 if A is transposed, as which OpenBLAS's kernels for small matrices read it slowly.
 #
 # These kernels do not pack. Up to `UNPACKED` multiply-adds they are faster by 5 to 15 %, if A is small, a transposed B
-# does not reach too far, and the columns of A and C are not far apart. Then a product is cut into tiles of that size,
-# of up to 96 rows and some dozens of columns: four more than a dozen cost 10 %. If only A is transposed, `turned` makes
-# a copy that is not. On CPUs of Intel's they gain that up to 160 cubed; from 200 on they lose 10 to 30 %, and twice the
-# time at 512, where columns of doubles are a page apart.
+# does not reach too far, and the columns of C are not far apart. Then a product is cut into tiles of that size, of up
+# to 96 rows and some dozens of columns: four more than a dozen cost 10 %. They read A over and over, so `copied` lays
+# an A of more than 64 KiB, which does not stay in the first cache, and one of more than 32 KiB whose columns would
+# share places there, 512 bytes apart, where it is read fast, and turns a transposed one. On CPUs of Intel's they gain
+# 10 to 40 % as long as A has up to `SMALL_A` elements, and lose as much where it has more or k is below 16, unless the
+# product is small.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
-LARGEST_UNPACKED = 2**22  # multiply-adds in all, on CPUs that are no Zen
+LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
+SMALL_A = 2**16
 TILED = Template("""
 declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 
@@ -33,7 +36,6 @@ declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, pt
 define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
                    ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
 entry:
-  %call = alloca %call_$name
   %twice = icmp eq ptr %a, %b
   br i1 %twice, label %one_matrix, label %measured
 one_matrix:
@@ -49,57 +51,64 @@ measured:
   %area = mul i64 %height, %width
   %work = mul i64 %area, %depth
   %small = icmp slt i64 %work, 2097152
+  %several = icmp sgt i64 %work, $unpacked
   %plain = call i1 @is_plain(ptr %transa)
-  %a_lies = call i64 @integer(ptr %lda)
-  %c_lies = call i64 @integer(ptr %ldc)
-  %apart = call i64 @llvm.smax.i64(i64 %a_lies, i64 %c_lies)
-  %near = icmp sle i64 %apart, 528
-  %shallow = icmp sle i64 %depth, 800
-  %large = icmp sgt i64 %work, $unpacked
-  %not_too_large = icmp sle i64 %work, $largest
-  %several = and i1 %large, %not_too_large
   %a_area = mul i64 %height, %depth
-  %little = icmp sle i64 %a_area, 262144
+  %a_little = icmp sle i64 %a_area, 262144
+  %shallow = icmp sle i64 %depth, 800
+  %c_lies = call i64 @integer(ptr %ldc)
+  %c_near = icmp sle i64 %c_lies, 528
+  %flat = and i1 %shallow, %c_near
+  %fit_c = and i1 %flat, %several
+  %fit = and i1 %fit_c, %a_little
+  br i1 %fit, label %weigh, label %packed
+weigh:
   %b_plain = call i1 @is_plain(ptr %transb)
   %b_lies = call i64 @integer(ptr %ldb)
   %b_span = mul i64 %b_lies, %depth
+  %b_worth = icmp sge i64 %height, 32
   %b_little = icmp sle i64 %b_span, 786432
-  %b_near = or i1 %b_plain, %b_little
-  %flat = and i1 %near, %shallow
-  %fit_a = and i1 %flat, %little
-  %fit = and i1 %fit_a, %b_near
-  %such = and i1 %plain, %several
-  %all = and i1 %fit, %such
-  br i1 %all, label %unpacked, label %other
-other:
-  %low = icmp sle i64 %height, 512
-  %c_near = icmp sle i64 %c_lies, 512
+  %b_read = and i1 %b_worth, %b_little
+  %b_near = or i1 %b_plain, %b_read
+  %not_too_large = icmp sle i64 %work, $largest
+  %fit_small = and i1 %b_near, %not_too_large
+  %a_small = icmp sle i64 %a_area, $small_a
+  %deep = icmp sge i64 %depth, 16
+  %a_worth = and i1 %a_small, %deep
+  %b_small = icmp sle i64 %b_span, 131072
+  %b_read_again = and i1 %b_worth, %b_small
+  %b_nearer = or i1 %b_plain, %b_read_again
+  %fit_large = and i1 %a_worth, %b_nearer
+  %worth = or i1 %fit_small, %fit_large
+  br i1 %worth, label %look_at_a, label %packed
+look_at_a:
+  %a_lies = call i64 @integer(ptr %lda)
+  %a_near = icmp sle i64 %a_lies, 528
+  %readable = and i1 %plain, %a_near
+  %a_bytes = mul i64 %a_area, $bytes
+  %heavy = icmp sgt i64 %a_bytes, 65536
+  %medium = icmp sgt i64 %a_bytes, 32768
+  %a_apart = mul i64 %a_lies, $bytes
+  %a_within = and i64 %a_apart, 511
+  %a_shares = icmp eq i64 %a_within, 0
+  %a_crowded = and i1 %medium, %a_shares
+  %a_slow = or i1 %heavy, %a_crowded
+  %a_fast = xor i1 %a_slow, true
+  %fast = and i1 %readable, %a_fast
   %broad = icmp sge i64 %width, 64
-  %short = and i1 %low, %c_near
-  %flat_once = and i1 %short, %shallow
-  %fit_once = and i1 %flat_once, %little
-  %near_once = and i1 %fit_once, %b_near
-  %worth_once = and i1 %near_once, %broad
-  %turned = xor i1 %plain, true
-  %turned_several = and i1 %turned, %several
-  %turn = and i1 %worth_once, %turned_several
-  br i1 %turn, label %plainly, label %packed
-plainly:
-  call void @turned_$name(ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+  %not_fast = xor i1 %fast, true
+  %worth_a_copy = and i1 %broad, %not_fast
+  br i1 %worth_a_copy, label %copied, label %as_it_lies
+as_it_lies:
+  br i1 %readable, label %unpacked, label %packed
+copied:
+  call void @copied_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
                           ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i1 %small)
   ret void
 unpacked:
-  %rows_needed = call i64 @ceil_div(i64 %height, i64 96)
-  %unpacked_height = call i64 @tile_edge(i64 %height, i64 %rows_needed)
-  %column_work = mul i64 %unpacked_height, %depth
-  %widest = sdiv i64 $unpacked, %column_work
-  %dozens = sdiv i64 %widest, 12
-  %most_columns = mul i64 %dozens, 12
-  %columns_needed = call i64 @ceil_div(i64 %width, i64 %most_columns)
-  %even_columns = call i64 @ceil_div(i64 %width, i64 %columns_needed)
-  %even_dozens = call i64 @ceil_div(i64 %even_columns, i64 12)
-  %unpacked_width = mul i64 %even_dozens, 12
-  br label %tiled
+  call void @unpacked_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                            ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i1 %small)
+  ret void
 packed:
   br i1 %small, label %whole, label %cut
 whole:
@@ -140,24 +149,55 @@ limit:
   %columns_most = call i64 @llvm.smin.i64(i64 %columns_so_far, i64 %columns_left)
   %packed_height = call i64 @tile_edge(i64 %height, i64 %rows_most)
   %packed_width = call i64 @tile_edge(i64 %width, i64 %columns_most)
-  br label %tiled
-tiled:
-  %tile_height = phi i64 [ %unpacked_height, %unpacked ], [ %packed_height, %limit ]
-  %tile_width = phi i64 [ %unpacked_width, %unpacked ], [ %packed_width, %limit ]
+  call void @tiles_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                         ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %packed_height, i64 %packed_width, i1 false)
+  ret void
+}
+
+; The product in tiles that are not packed.
+define internal void @unpacked_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                                     ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i1 %small) {
+  %height = call i64 @integer(ptr %m)
+  %width = call i64 @integer(ptr %n)
+  %depth = call i64 @integer(ptr %k)
+  %rows_needed = call i64 @ceil_div(i64 %height, i64 96)
+  %tile_height = call i64 @tile_edge(i64 %height, i64 %rows_needed)
+  %column_work = mul i64 %tile_height, %depth
+  %widest = sdiv i64 $unpacked, %column_work
+  %dozens = sdiv i64 %widest, 12
+  %most_columns = mul i64 %dozens, 12
+  %columns_needed = call i64 @ceil_div(i64 %width, i64 %most_columns)
+  %even_columns = call i64 @ceil_div(i64 %width, i64 %columns_needed)
+  %even_dozens = call i64 @ceil_div(i64 %even_columns, i64 12)
+  %tile_width = mul i64 %even_dozens, 12
+  call void @tiles_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                         ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %tile_height, i64 %tile_width, i1 %small)
+  ret void
+}
+
+define internal void @tiles_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                                  ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc,
+                                  i64 %tile_height, i64 %tile_width, i1 %alone) {
+entry:
+  %call = alloca %call_$name
+  %height = call i64 @integer(ptr %m)
+  %width = call i64 @integer(ptr %n)
   %rows = call i64 @ceil_div(i64 %height, i64 %tile_height)
   %columns = call i64 @ceil_div(i64 %width, i64 %tile_width)
 $store
   %tiles = mul i64 %rows, %columns
-  br i1 %small, label %alone, label %shared
+  br i1 %alone, label %next, label %shared
 shared:
   call void $parallel_for(ptr @tile_$name, ptr %call, i64 %tiles)
   ret void
-alone:
-  %tile = phi i64 [ 0, %tiled ], [ %next, %alone ]
+next:
+  %tile = phi i64 [ 0, %entry ], [ %following, %next ]
   call void @tile_$name(ptr %call, i64 %tile)
-  %next = add i64 %tile, 1
-  %rest = icmp slt i64 %next, %tiles
-  br i1 %rest, label %alone, label %done
+  %following = add i64 %tile, 1
+  %more = icmp slt i64 %following, %tiles
+  br i1 %more, label %next, label %done
+done:
+  ret void
 }
 
 define internal void @tile_$name(ptr %call, i64 %tile) {
@@ -196,6 +236,7 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 declare ptr @malloc(i64)
 declare void @free(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal i64 @integer(ptr %word) {
   %narrow = load i32, ptr %word
