@@ -455,7 +455,7 @@ ADDED: dict[str, tuple[Any, int]] = {
     "before its operand is written over": (lambda a, b, c: (a + b @ c, np.sin(b + b[::-1]), np.cos(b)), 1),
     "twice": (lambda a, b, c: (a - c, np.cos(b), (s := b @ b.T) + s), 0),
     "a part of one": (lambda a, b, c: (a + wide(c, b)[:20], c, np.cos(b)), 0),
-    "transposed": (lambda a, b, c: (a + (b @ c).T, c, np.cos(b)), 0),
+    "transposed": (lambda a, b, c: (a + (b @ c).T, c, np.cos(b)), 1),
     "nan and inf": (lambda a, b, c: (a + b @ c, c, b / (b > 0.005)), 1),
 }
 

@@ -93,3 +93,41 @@ def test_counters_in_a_part_go_on_from_where_it_begins() -> None:
     assert guards(made, x) == [0, 0, 0]
     true = np.concatenate([x, np.arange(-1.0, 99.0) * x[:100], x[5:] + np.arange(1, 196)])
     np.testing.assert_allclose(made(x), true, rtol=1e-15)
+
+
+def gates(z: Any, c: Any) -> Any:
+    n = c.shape[1]
+    return np.sum(np.tanh(z[:, :n]) * c + np.tanh(z[:, n : 2 * n]) * np.sin(z[:, 2 * n :]))
+
+
+def test_sums_of_parts_that_are_stored_read_them_again() -> None:
+    """As the gradients of the biases of the gates of a recurrent cell."""
+    b, z, c = (rng.standard_normal(shape) for shape in (96, (50, 96), (50, 32)))
+    made = tg.trace(tg.grad(lambda b, z, c: gates(z + b, c), (0, 1)))
+    assert guards(made, b, z, c) == [0, 0, 0, 0]
+    first, second, third = np.split(z + b, 3, axis=1)
+    parts = [c / np.cosh(first) ** 2, np.sin(third) / np.cosh(second) ** 2, np.tanh(second) * np.cos(third)]
+    want = np.concatenate(parts, axis=1)
+    for found, true in zip(made(b, z, c), (want.sum(0), want), strict=True):
+        np.testing.assert_allclose(found, true, rtol=1e-12, atol=1e-14)
+
+
+def recurrent(b: Any, z: Any, c: Any) -> Any:
+    for _ in range(20):
+        parts = [np.tanh(z[:, 32:64]) * c, np.sin(z[:, 64:]) + b[:32], np.exp(-(z[:, :32] ** 2))]
+        z = 0.9 * z + 0.1 * np.concatenate(parts, axis=1) + b
+    return gates(z, c)
+
+
+def test_kernels_of_loops_are_split_too() -> None:
+    args = [0.1 * rng.standard_normal(shape) for shape in (96, (50, 96), (50, 32))]
+    made = tg.trace(tg.value_and_grad(recurrent, (0, 1, 2)))
+    value, slopes = made(*args)
+    np.testing.assert_allclose(value, recurrent(*args), rtol=1e-12)
+    for k, slope in enumerate(slopes):
+        step = rng.standard_normal(slope.shape)
+        moved = [x + 1e-30j * step if i == k else x for i, x in enumerate(args)]
+        np.testing.assert_allclose(np.sum(slope * step), recurrent(*moved).imag / 1e-30, rtol=1e-11)
+    text = "\n".join(made.explain(*args).kernels)
+    assert text.count("repeat ") == 2
+    assert "guard " not in text

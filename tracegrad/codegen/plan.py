@@ -155,6 +155,7 @@ class _Planner:
             donate(made, self._donated)
         add_products(made)
         if nested:
+            split_kernels(made)
             _to_stack(made, dims)
             made.strips = strips_of(made)
             made.waves = None if made.strips else waves_of(made)

@@ -4,6 +4,9 @@ An element of a concatenation is one of the first operand, or of the second, and
 element asks. Where all guards of a kernel say no more than in which part of its loops it is (concatenations, stacks,
 rolls), there is a kernel for each part instead, without guards, which runs as fast as a copy. Where a part begins, and
 how long it is, are run-time values; so parts that do the same are one piece of machine code.
+
+A kernel that also sums what it stores, as by columns the cotangent of the gates of a recurrent cell, is split if that
+is dear, and one more reads it again for the sums.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from tracegrad.codegen.loops import (
     Load,
     Loop,
     Operand,
+    Reduce,
     Store,
     flattened,
     operands,
@@ -51,12 +55,21 @@ def split_kernels(made: Plan) -> None:
         if isinstance(step, Launch) and step.stands_alone and not step.base:
             parts = split(step.kernel, made.arguments)
             if parts != [step.kernel]:
-                made.steps[i : i + 1] = [Launch(x, step.roots, False, {}) for x in parts]
+                made.steps[i : i + 1] = [_launch(x, step) for x in parts]
                 made.schedule.steps[i : i + 1] = [made.schedule.steps[i]] * len(parts)
 
 
+def _launch(part: Kernel, whole: Launch) -> Launch:
+    partials = {name: size for name, size in whole.partials.items() if name in part.buffers}
+    return Launch(part, whole.roots, False, partials)
+
+
 def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
-    """The kernels for the parts; `kernel` alone if it stays whole."""
+    """The kernels for the parts, and for the sums of what they store; `kernel` alone if it stays whole."""
+    if kernel.cost >= HEAVY and (both := _without_sums(kernel)) is not None:
+        stores, sums = both
+        found = split(stores, arguments)
+        return [kernel] if found == [stores] else [*found, sums]
     body = flattened(kernel.body)
     guards = [x for x in body if isinstance(x, Guard)]
     if not 0 < len(guards) <= MOST:
@@ -77,6 +90,25 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
         return [_side_by_side([x.kernel() for x in parts])] if columns else [x.kernel() for x in parts]
     except _Unclear:
         return [kernel]
+
+
+def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
+    """What a kernel stores, and its reductions of what it stores; None if it reduces nothing, or something else."""
+    sums = [x for x in kernel.body if isinstance(x, Reduce)]
+    stored = {x.value.name: x for x in kernel.body if isinstance(x, Store)}
+    if not sums or any(x.scatters or x.value.name not in stored for x in sums):
+        return None
+    read = [stored[name] for name in dict.fromkeys([x.value.name for x in sums])]
+    loads = [Load(x.value, x.buffer, x.address) for x in read]
+    into = {x.buffer for x in sums}
+    of_stores = {name: how for name, how in kernel.buffers.items() if name not in into}
+    of_sums = {x.buffer: (kernel.buffers[x.buffer][0], "in") for x in read} | {b: kernel.buffers[b] for b in into}
+    rest = [x for x in kernel.body if not isinstance(x, Reduce)]
+    body = _numbered([*loads, *sums])
+    return (
+        Kernel(of_stores, kernel.loops, rest, kernel.cost - len(sums)),
+        Kernel(of_sums, kernel.loops, body, _cost(body), kernel.chunked),
+    )
 
 
 class _Unclear(Exception):
@@ -245,7 +277,7 @@ def _given(x: Any, values: dict[str, Operand]) -> Any:
     match x:
         case Compute():
             return replace(x, args=tuple(map(now, x.args)))
-        case Store() | Check():
+        case Store() | Check() | Reduce():
             return replace(x, value=now(x.value))
         case Guard():
             return replace(x, fill=now(x.fill))
@@ -254,7 +286,7 @@ def _given(x: Any, values: dict[str, Operand]) -> Any:
 
 def _moved(x: Any, values: dict[str, Poly]) -> Any:
     match x:
-        case Load() | Store():
+        case Load() | Store() | Reduce():
             return replace(x, address=x.address.substitute(values))
         case Index():
             return replace(x, value=x.value.substitute(values))
@@ -274,9 +306,8 @@ def _needed(body: list[Any]) -> list[Any]:
 
 def _numbered(body: list[Any], start: int = 0) -> list[Any]:
     """The instructions with values numbered from `start` on."""
-    names = [x.out.name for x in body if not isinstance(x, Store)]
-    new = {name: f"v{k}" for k, name in enumerate(names, start)}
-    values = {x.out.name: replace(x.out, name=new[x.out.name]) for x in body if not isinstance(x, Store)}
-    places = {name: Poly.symbol(k) for name, k in new.items()}
+    named = [x.out for x in body if not isinstance(x, Store | Reduce)]
+    values = {out.name: replace(out, name=f"v{k}") for k, out in enumerate(named, start)}
+    places = {name: Poly.symbol(out.name) for name, out in values.items()}
     found = [_moved(_given(x, values), places) for x in body]
-    return [x if isinstance(x, Store) else replace(x, out=values[x.out.name]) for x in found]
+    return [x if isinstance(x, Store | Reduce) else replace(x, out=values[x.out.name]) for x in found]
