@@ -126,8 +126,8 @@ def imports(node: ast.AST, late: bool = False, typing: bool = True) -> Iterator[
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield from (Import(name, child.lineno, late) for name in names_imported(child))
-        elif typing or not guarded(child):
-            in_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        elif not isinstance(child, ast.expr) and (typing or not guarded(child)):
+            in_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from imports(child, late or in_function, typing)
 
 
@@ -148,10 +148,10 @@ def is_own(module: str) -> bool:
     return module.split(".")[0] == "tracegrad"
 
 
-def all_imports(typing: bool = True) -> Iterator[tuple[str, Import]]:
+@cache
+def all_imports(typing: bool = True) -> list[tuple[str, Import]]:
     """Each import of the package, with the module that it stands in."""
-    for module, path in modules().items():
-        yield from ((module, found) for found in imports(parsed(path), typing=typing))
+    return [(module, x) for module, path in modules().items() for x in imports(parsed(path), typing=typing)]
 
 
 def told(module: str, found: Import) -> str:
