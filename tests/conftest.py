@@ -30,7 +30,10 @@ graphs, left_behind = importlib.import_module("graphs"), importlib.import_module
 
 GOLDEN = Path(__file__).parent / "golden"
 
-os.environ.setdefault("TRACEGRAD_CACHE_DIR", tempfile.mkdtemp(prefix="tracegrad-tests-"))
+# The folder is that of the first process; its workers have it from the environment.
+FOLDER = None if "TRACEGRAD_CACHE_DIR" in os.environ else tempfile.TemporaryDirectory(prefix="tracegrad-tests-")
+if FOLDER is not None:
+    os.environ["TRACEGRAD_CACHE_DIR"] = FOLDER.name
 os.environ.setdefault("TRACEGRAD_CACHE_TRACES", "0")  # for tests that count traces
 os.environ.setdefault("TRACEGRAD_VERIFY", "1")
 os.environ["TRACEGRAD_PROGRESS"] = "0"
@@ -67,6 +70,11 @@ class Golden:
             self.path.write_text("".join(f"{name}: {text}\n" for name, text in lines.items()))
         known = dict(line.split(": ", 1) for line in self.path.read_text().splitlines())
         return [name for name, text in lines.items() if known.get(name, text) != text]
+
+
+def pytest_unconfigure() -> None:
+    if FOLDER is not None:
+        FOLDER.cleanup()
 
 
 def pytest_collection_finish() -> None:
