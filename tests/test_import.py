@@ -7,6 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -120,14 +121,21 @@ def test_a_gradient_of_a_numpy_function_needs_no_tensor(needed: set[str]) -> Non
     assert sorted(module for module in needed if below(module, LATER)) == sorted(ASKED)
 
 
+def inside_functions(node: ast.AST, inside: bool = False) -> Iterator[ast.ImportFrom]:
+    """The imports below `node`, which are statements, that stand inside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom) and inside:
+            yield child
+        elif not isinstance(child, ast.expr):
+            yield from inside_functions(child, inside or isinstance(child, ast.FunctionDef))
+
+
 def late_imports() -> list[tuple[str, str]]:
     """The modules of the package that are imported inside functions, with the places."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-        inside = {node for function in functions for node in ast.walk(function)}
-        found += [(node.module or "", f"{path}:{node.lineno}") for node in inside if isinstance(node, ast.ImportFrom)]
+        found += [(node.module or "", f"{path}:{node.lineno}") for node in inside_functions(tree)]
     return [(module, place) for module, place in found if below(module, ["tracegrad"])]
 
 
