@@ -1,4 +1,4 @@
-"""What the tests share: the `golden` and `folds` fixtures, and a cache of kernels that is theirs alone."""
+"""What the tests share: fixtures, and a cache of kernels that is theirs alone."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def load_single_threaded_blas() -> None:
 
 load_single_threaded_blas()
 graphs, left_behind = importlib.import_module("graphs"), importlib.import_module("left_behind")
+settings = importlib.import_module("tracegrad.settings").settings
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -97,6 +98,14 @@ def _nothing_is_left_behind() -> Iterator[None]:
 def _same_numbers() -> None:
     """Random arrays do not depend on which tests ran before."""
     graphs.rng.bit_generator.state = graphs.START
+
+
+@pytest.fixture
+def quickly_compiled() -> Iterator[None]:
+    """LLVM takes half of the time, and a program runs more slowly: for modules of tests about what is computed, or made
+    before LLVM. `test_compiled.py` has every op and derivative at the level that users have."""
+    with settings.override(optimize=1):
+        yield
 
 
 @pytest.fixture

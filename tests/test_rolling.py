@@ -15,6 +15,8 @@ from loops import PROGRAMS, N, Program, X, random, the_same_again
 import tracegrad as tg
 from tracegrad.rolling.repeats import Run, runs
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 @pytest.fixture(params=PROGRAMS)
 def case(request: pytest.FixtureRequest) -> Program:
