@@ -26,6 +26,7 @@ from tracegrad.codegen.jammed import jam_of
 from tracegrad.codegen.lanes import horizontal, number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.poly_llvm import PolyEmitter
 from tracegrad.codegen.rows_llvm import rows_loop
 from tracegrad.codegen.scalar_llvm import (
     BOOL,
@@ -41,29 +42,14 @@ from tracegrad.codegen.scalar_llvm import (
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
 from tracegrad.codegen.support import loop
+from tracegrad.codegen.tiles import in_tiles, tiles_of
 from tracegrad.codegen.vector_search import row_loop
 from tracegrad.codegen.vectors import LIGHTEST, vectors_of
 
-__all__ = ["PolyEmitter", "declared_kernel", "kernel_function", "kernel_symbol"]
+__all__ = ["declared_kernel", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
-
-
-class PolyEmitter:
-    """Integer polynomials as LLVM values; products of sizes are computed once, before the loops."""
-
-    def __init__(self, env: dict[str, Any]):
-        self.env = env
-
-    def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
-        total = None
-        for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
-            term = ir.Constant(I64, c) if c != 1 or not monomial else None
-            for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # what is the same in all turns first
-                term = self.env[s] if term is None else b.mul(term, self.env[s])
-            total = term if total is None else b.add(total, term)
-        return ir.Constant(I64, 0) if total is None else total
 
 
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
@@ -137,9 +123,10 @@ class KernelEmitter:
         self.mask = mask_of_rows(kernel)
         self._fill_memory()
         self._clip()
+        self.tiles = tiles_of(kernel)
         self.before_loops = self.b.block
         self.stretch: tuple[Any, Any] | None = None
-        steps = steps_across(kernel) if self.search is None else []
+        steps = steps_across(kernel) if self.search is None and self.tiles is None else []
         if steps:
             apart = [self.polys.emit(self.b, step) for step in steps]
             in_stretches(self.b, self._bounds(len(kernel.loops) - 1)[1], apart, self._stretch)
@@ -202,6 +189,10 @@ class KernelEmitter:
             self._innermost()
         elif self.vectors is not None and self.vectors.rows and depth == len(self.kernel.loops) - 2:
             rows_loop(self, self.vectors, *self._bounds(depth))
+        elif self.tiles is not None and depth == len(self.kernel.loops) - 2:
+            tiles, self.tiles = self.tiles, None
+            with self.b.if_then(self.b.not_(in_tiles(self, tiles, self._bounds(depth), self._bounds(depth + 1)))):
+                self._loop(depth, None, 1)
         elif depth == len(self.kernel.loops) - 1:
             self._row(depth)
         elif self.jam is not None and depth == len(self.kernel.loops) - 2:

@@ -12,11 +12,12 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
-from tracegrad.codegen.llvm import PolyEmitter, declared_kernel, kernel_function
+from tracegrad.codegen.llvm import declared_kernel, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce, flattened
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
+from tracegrad.codegen.poly_llvm import PolyEmitter
 from tracegrad.codegen.scalar_llvm import I64, constant_of, identity, llvm_type, memory_type
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature

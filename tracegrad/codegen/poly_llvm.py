@@ -1,0 +1,28 @@
+"""Integer polynomials (`poly.py`) as LLVM values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar_llvm import I64
+
+__all__ = ["PolyEmitter"]
+
+
+class PolyEmitter:
+    """Integer polynomials as LLVM values; products of sizes are computed once, before the loops."""
+
+    def __init__(self, env: dict[str, Any]):
+        self.env = env
+
+    def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
+        total = None
+        for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
+            term = ir.Constant(I64, c) if c != 1 or not monomial else None
+            for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # what is the same in all turns first
+                term = self.env[s] if term is None else b.mul(term, self.env[s])
+            total = term if total is None else b.add(total, term)
+        return ir.Constant(I64, 0) if total is None else total
