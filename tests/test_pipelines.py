@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.test_native import SQUARES, run_squares
+from tracegrad.codegen import vectors
 from tracegrad.runtime import native, pipelines
 
 
@@ -65,6 +66,8 @@ def test_the_cpu_and_its_features_are_those_that_numba_is_told(monkeypatch: pyte
     assert wide_registers() == set()
     monkeypatch.setenv("NUMBA_ENABLE_AVX", "0")
     assert "+avx" not in pipelines._features()
+    monkeypatch.delenv("NUMBA_CPU_FEATURES")
+    assert not {name for name in vectors.features.__wrapped__() if name.startswith("avx")}
 
 
 def test_a_higher_level_does_more() -> None:

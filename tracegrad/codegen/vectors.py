@@ -65,7 +65,8 @@ def dear_bytes() -> int:
     """How wide they are in long loops that do not wait for memory.
 
     Intel's latest are as fast after wide ones as before: on Emerald Rapids elementary functions take 0.6 to 0.85 of the
-    time. But rows of 10 elements, of which there is less than one vector or little more, take up to 1.4 of it.
+    time, comparisons 0.75. But rows of 10 elements, of which there is less than one vector or little more, take up to
+    1.4 of it.
     """
     wide = _has_masks_of_bytes() and _cpu().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
     return 64 if wide else vector_bytes()
@@ -96,7 +97,10 @@ def features() -> set[str]:
     given = os.environ.get("NUMBA_CPU_FEATURES")
     if given is not None:
         return {x[1:] for x in given.split(",") if x.startswith("+")}
-    return {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
+    found = {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
+    if os.environ.get("NUMBA_ENABLE_AVX", "1") == "0":
+        found = {name for name in found if not name.startswith("avx")}
+    return found
 
 
 def vectors_of(kernel: Kernel) -> Vectors | None:
@@ -115,14 +119,16 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
         return None
     reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
-    waits = kernel.cost <= LIGHTEST and not reductions and not _is_narrow_on_one_side(kernel.body)
-    width = dear_bytes() if kernel.cost > LIGHTEST and len(kernel.loops) == 1 else vector_bytes()
+    light = kernel.cost <= LIGHTEST and not reductions
+    narrow = light and _is_narrow_on_one_side(kernel.body)
+    waits = light and not narrow
+    width = dear_bytes() if (kernel.cost > LIGHTEST or narrow) and len(kernel.loops) == 1 else vector_bytes()
     width = min(width, SHORT) if waits else width
     lanes = width // max(_sizes(kernel.body, varying), default=8)
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
     if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
         at_once = 4
-    elif (kernel.cost <= DEAR and _is_stencil(kernel)) or _is_long(kernel):
+    elif narrow or (kernel.cost <= DEAR and _is_stencil(kernel)) or _is_long(kernel):
         at_once = 2
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
