@@ -152,6 +152,12 @@ class Bits(_Lane):
         """Shift in zeros (an arithmetic shift of 64-bit lanes does not exist before AVX-512)."""
         return self._emit(self.builder.lshr, count)
 
+    def taken_from(self, whole: int) -> Bits:
+        """`whole` less this, as integers without signs; 0 where that is less than nothing."""
+        t, builder = self.format.word, self.builder
+        function = intrinsic(builder.module, "usub.sat", [t], t, [t, t])
+        return Bits(builder, self.format, builder.call(function, [self._lift(whole), self.value]))
+
     def constant(self, number: int) -> Bits:
         return Bits(self.builder, self.format, self._lift(number))
 
@@ -283,7 +289,7 @@ def or_itself_if_tiny(x: Real, result: Real) -> Real:
 
 def horner(x: Real, coefficients: Sequence[float]) -> Real:
     """c0 + c1*x + c2*x**2 + ... by Horner's scheme; a long one as two in x**2, side by side: less waiting."""
-    if len(coefficients) >= 12:
+    if len(coefficients) >= 11:
         square = x * x
         return fma(horner(square, coefficients[1::2]), x, horner(square, coefficients[0::2]))
     total = fma(x, coefficients[-1], coefficients[-2])

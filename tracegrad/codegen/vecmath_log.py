@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from tracegrad.codegen.vecmath_avx512 import exponent_of, has_instructions
 from tracegrad.codegen.vecmath_lang import (
     Bits,
     Mask,
@@ -59,7 +60,9 @@ LOG = {
     ),
     "f32": (0.6666677594184875, 0.3997757136821747, 0.2987135052680969),
 }
-# log2(1 + f) / f for |f| as above, to a relative error under 2**-27.
+# The word of sqrt(1/2).
+HALF_SQRT = {"f64": 0x3FE6A09E667F3BCD, "f32": 0x3F3504F3}
+# log2(1 + f) / f and log10(1 + f) / f for |f| as above, to relative errors under 2**-27 and 2**-25.
 LOG2_F32 = (
     1.4426950216293335,
     -0.7213473320007324,
@@ -71,6 +74,18 @@ LOG2_F32 = (
     -0.1910630613565445,
     0.18617382645606995,
     -0.10994748771190643,
+)
+LOG10_F32 = (
+    0.4342944920063019,
+    -0.21714724600315094,
+    0.14476211369037628,
+    -0.1085725948214531,
+    0.086982361972332,
+    -0.07241673767566681,
+    0.06000671908259392,
+    -0.053803540766239166,
+    0.06287125498056412,
+    -0.04894288256764412,
 )
 
 
@@ -87,8 +102,7 @@ def split(x: Real, denormals: bool = True, tested: bool = False) -> Split:
     """Take a positive finite x apart, m within sqrt(2) of 1; `tested`: vectors by a test for denormal numbers, quicker
     to run and slower to compile."""
     form = x.format
-    one = form.bias << form.mantissa
-    half_sqrt = x.pick({"f64": 0x3FE6A09E667F3BCD, "f32": 0x3F3504F3})
+    half_sqrt = x.pick(HALF_SQRT)
     base = x.constant(2.0**form.mantissa + form.bias)
     if denormals:
         grow = form.mantissa + 2
@@ -98,12 +112,25 @@ def split(x: Real, denormals: bool = True, tested: bool = False) -> Split:
             return select(is_denormal, given * 2.0**grow, given), select(is_denormal, usual + float(grow), usual)
 
         x, base = computed_if_any(is_denormal, grown, (given, usual)) if tested else grown()
-    word = x.bits + (one - half_sqrt)
+    word = _moved(x)
     exponent = word >> form.mantissa
     # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
     k = (exponent | ((form.bias + form.mantissa) << form.mantissa)).real - base
     m = ((word & ((1 << form.mantissa) - 1)) + half_sqrt).real
     return Split(k, m, exponent)
+
+
+def _moved(x: Real) -> Bits:
+    """The word of x, moved such that its exponent is that of x / m."""
+    return x.bits + ((x.format.bias << x.format.mantissa) - x.pick(HALF_SQRT))
+
+
+def _split_usual(x: Real) -> Split:
+    """`split` for what is usual."""
+    parts = split(x, denormals=False)
+    if not has_instructions(x.format):
+        return parts
+    return Split(exponent_of(_moved(x).real), parts.m, parts.exponent)
 
 
 def _correction(f: Real, low: Real | float) -> Real:
@@ -149,15 +176,15 @@ def log1p(x: Real) -> Real:
 
 
 def _is_usual(x: Real) -> Mask:
-    """Whether x is positive, finite and no denormal number."""
+    """Whether x is positive, no denormal number and less than the greatest power of two."""
     form = x.format
-    tiny, infinity = 1 << form.mantissa, (2 * form.bias + 1) << form.mantissa
-    return (x.bits - tiny).below(infinity - tiny)
+    tiny, large = 1 << form.mantissa, (2 * form.bias) << form.mantissa
+    return (x.bits - tiny).below(large - tiny)
 
 
 def log2(x: Real) -> Real:
     """k + log2(1 + f): where k is not 0, it is so much larger that one word is enough. float32 divides by nothing."""
-    usual = _log2_of(split(x, denormals=False))
+    usual = _log2_of(_split_usual(x))
     return call_unless_all(_is_usual(x), "log2_with_limits", _log2_with_limits, (x,), usual)
 
 
@@ -174,7 +201,7 @@ def _log2_of(parts: Split) -> Real:
 
 
 def log10(x: Real) -> Real:
-    usual = _log10_of(split(x, denormals=False))
+    usual = _log10_of(_split_usual(x))
     return call_unless_all(_is_usual(x), "log10_with_limits", _log10_with_limits, (x,), usual)
 
 
@@ -186,6 +213,8 @@ def _log10_of(parts: Split) -> Real:
     """k*log10(2) + log10(1 + f), of which the first is rounded last, so that powers of ten have whole logarithms."""
     f = parts.m - 1.0
     (scale, scale_low), (two, two_low) = f.pick(LOG10_E), f.pick(LOG10_2)
+    if f.format.name == "f32":
+        return fma(parts.k, two, fma(f, horner(f, LOG10_F32), parts.k * two_low))
     low = fma(-_correction(f, 0.0), scale, fma(f, scale_low, parts.k * two_low))
     return fma(parts.k, two, fma(f, scale, low))
 

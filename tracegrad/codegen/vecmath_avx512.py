@@ -1,0 +1,44 @@
+"""What AVX-512 has an instruction for, and other machines several: of vectors that fill a register."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import Spelled, lanes_of
+from tracegrad.codegen.vecmath_lang import Format, Real
+from tracegrad.codegen.vectors import features
+
+__all__ = ["exponent_of", "has_instructions", "scale"]
+
+ROUNDING = 4  # as the control register says
+
+
+def has_instructions(form: Format) -> bool:
+    """Whether this machine has the instructions of this module for values of a format."""
+    bits = lanes_of(form.real) * form.width
+    return (bits == 512 and "avx512f" in features()) or (bits in (128, 256) and {"avx512f", "avx512vl"} <= features())
+
+
+def scale(x: Real, k: Real) -> Real:
+    """x * 2**k for a whole number k, through overflow and denormals, rounded once."""
+    return _instruction("scalef", x, k)
+
+
+def exponent_of(x: Real) -> Real:
+    """The exponent of a positive normal number, as a number."""
+    return _instruction("getexp", x)
+
+
+def _instruction(name: str, *operands: Real) -> Real:
+    builder, form = operands[0].builder, operands[0].format
+    t, lanes = form.real, lanes_of(form.real)
+    bits = lanes * form.width
+    mask = ir.IntType(max(lanes, 8))
+    arguments = [*(x.value for x in operands), Spelled(t, "zeroinitializer"), ir.Constant(mask, -1)]
+    if bits == 512:
+        arguments.append(ir.Constant(ir.IntType(32), ROUNDING))
+    kind = {"f64": "pd", "f32": "ps"}[form.name]
+    symbol = f"llvm.x86.avx512.mask.{name}.{kind}.{bits}"
+    signature = ir.FunctionType(t, [argument.type for argument in arguments])
+    function = builder.module.globals.get(symbol) or ir.Function(builder.module, signature, symbol)
+    return Real(builder, form, builder.call(function, arguments))
