@@ -27,17 +27,20 @@ class Source:
     would write it; in messages, `kind` stands before that of a variable.
     """
 
-    __slots__ = ("name", "parent")
+    __slots__ = ("_key", "name", "parent")
     kind = ""
 
     def __init__(self, parent: Any, name: Any):
         self.parent, self.name = parent, name
+        self._key: Hashable = None
 
     @property
     def key(self) -> Hashable:
         """Equal for equal places, as long as the objects on the way live."""
-        above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
-        return type(self), above, id(self.name) if isinstance(self.name, Carrier) else repr(self.name)
+        if self._key is None:
+            above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
+            self._key = type(self), above, id(self.name) if isinstance(self.name, Carrier) else repr(self.name)
+        return self._key
 
     def read(self) -> Any:
         """What the place holds now; LookupError, AttributeError, ValueError or ReferenceError when it is gone."""
