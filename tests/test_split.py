@@ -131,3 +131,17 @@ def test_kernels_of_loops_are_split_too() -> None:
     text = "\n".join(made.explain(*args).kernels)
     assert text.count("repeat ") == 2
     assert "guard " not in text
+
+
+def test_stacks_that_have_many_parts_together_are_split_each() -> None:
+    """A guard for each part of all in one kernel would take LLVM a quarter of a second."""
+
+    def f(*xs: Any) -> Any:
+        return np.stack(xs[:12]), np.stack(xs[12:24]), np.stack(xs[24:]) * 2.0
+
+    made, xs = tg.trace(f), [np.array(x) for x in rng.standard_normal(36)]
+    assert guards(made, *xs) == [0] * 36
+    kernels = [step.kernel.signature()[0] for step in plan_of(made, *xs).steps]  # type: ignore[union-attr]
+    assert len(set(kernels)) <= 3
+    for got, want in zip(made(*xs), f(*xs), strict=True):
+        np.testing.assert_array_equal(got, want)

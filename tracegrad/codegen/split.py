@@ -53,7 +53,7 @@ def split_kernels(made: Plan) -> None:
     """Put kernels for the parts in the place of those that can be split."""
     for i, step in reversed(list(enumerate(made.steps))):
         if isinstance(step, Launch) and step.stands_alone and not step.base:
-            parts = split(step.kernel, made.arguments)
+            parts = [part for x in _apart(step.kernel) for part in split(x, made.arguments)]
             if parts != [step.kernel]:
                 made.steps[i : i + 1] = [_launch(x, step) for x in parts]
                 made.schedule.steps[i : i + 1] = [made.schedule.steps[i]] * len(parts)
@@ -62,6 +62,23 @@ def split_kernels(made: Plan) -> None:
 def _launch(part: Kernel, whole: Launch) -> Launch:
     partials = {name: size for name, size in whole.partials.items() if name in part.buffers}
     return Launch(part, whole.roots, False, partials)
+
+
+def _apart(kernel: Kernel) -> list[Kernel]:
+    """A kernel for each store, where all together have too many guards and none has a value that another one needs."""
+    stores = [x for x in kernel.body if isinstance(x, Store)]
+    few = sum(isinstance(x, Guard) for x in kernel.body) <= MOST or len(stores) < 2
+    if few or not all(isinstance(x, Load | Store | Compute | Index | Guard) for x in kernel.body):
+        return [kernel]
+    bodies = [_needed([x for x in kernel.body if x is store or not isinstance(x, Store)]) for store in stores]
+    if sum(map(len, bodies)) != len(kernel.body):
+        return [kernel]
+    found = []
+    for body in bodies:
+        accessed = {x.buffer for x in flattened(body) if isinstance(x, Load | Store)}
+        buffers = {b: use for b, use in kernel.buffers.items() if b in accessed}
+        found.append(Kernel(buffers, kernel.loops, body, _cost(flattened(body)), kernel.chunked))
+    return found
 
 
 def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
