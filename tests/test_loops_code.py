@@ -679,6 +679,20 @@ def test_several_carries_run_in_waves() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_vectors_run_in_waves_instead_of_being_split() -> None:
+    def turn(u: Any, _: Any) -> Any:
+        v = u.copy()
+        v[3:-1] += 0.1 * (u[4:] - u[:-4])
+        return v, None
+
+    u = rng.random(90_001)
+    program = program_of(tg.trace(lambda u: tg.scan(turn, u, None, length=20)[0]).graph(u))
+    assert depths(program) == [8]
+    (got,) = program.entry(u)
+    np.testing.assert_allclose(got, tg.scan(turn, u, None, length=20)[0], rtol=1e-13, atol=1e-13)
+
+
 def test_what_reads_what_its_turn_has_made_or_all_rows_does_not_run_in_waves() -> None:
     u = rng.random((300, 300))
 

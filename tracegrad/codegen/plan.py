@@ -155,7 +155,8 @@ class _Planner:
             donate(made, self._donated)
         add_products(made)
         if nested:
-            split_kernels(made)
+            if strips_of(made) is not None or waves_of(made) is None:  # which are of whole rows
+                split_kernels(made)
             _to_stack(made, dims)
             made.strips = strips_of(made)
             made.waves = None if made.strips else waves_of(made)

@@ -31,6 +31,7 @@ THREADS = "tg_threads"  # the function that tells how many threads there are: i6
 WORTH = 1 << 20  # bytes that all turns go through, from which on they may not stay in a second-level cache
 CHUNK = 1 << 16  # bytes of a chunk, in all arrays
 CACHE = 3 << 18  # bytes of the chunks of a wave, which do stay there
+DEAR = 48  # the cost of an element from which on a turn takes longer than memory
 MOST = 8  # turns at a time: with more, chunks that are not complete at the ends cost more than is won
 
 
@@ -57,7 +58,7 @@ def waves_of(made: Plan) -> Waves | None:
     narrow = [step.kernel for step in launches if not step.stands_alone]
     if len(launches) < len(made.steps) or any(step.base for step in launches) or made.in_place:
         return None
-    if not made.carries or not wide or not all(map(is_plain, wide)):
+    if not made.carries or not wide or not all(is_plain(kernel) and kernel.cost < DEAR for kernel in wide):
         return None
     spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
     written = {name for step in launches if step.stands_alone for name in step.writes}
