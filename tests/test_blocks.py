@@ -11,6 +11,8 @@ import pytest
 import tracegrad as tg
 from tracegrad.passes import blocks
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 rng = np.random.default_rng(0)
 
 
