@@ -71,6 +71,54 @@ def test_other_dimensions_and_second_derivatives() -> None:
     np.testing.assert_allclose(found, np.where(best, 6 * x, 0.0), rtol=1e-14)
 
 
+def slopes_of(x: Any, seeds: Any, size: int, stride: int, padding: int, of_max: bool) -> Any:
+    """The gradient: what each element of the windows has, the first of all windows before the second of any."""
+    wide = np.pad(x, [(0, 0)] * 2 + [(padding, padding)] * 2, constant_values=-np.inf if of_max else 0)
+    spans = [stride * (n - 1) + 1 for n in seeds.shape[2:]]
+    parts = [
+        np.s_[:, :, a : a + spans[0] : stride, b : b + spans[1] : stride] for a in range(size) for b in range(size)
+    ]
+    elements = np.stack([wide[p] for p in parts])
+    first = ((elements == elements.max(0)) | np.isnan(elements)).argmax(0)
+    found = np.zeros_like(wide)
+    for k, p in enumerate(parts):
+        found[p] += np.where(first == k, seeds, seeds.dtype.type(0)) if of_max else seeds / seeds.dtype.type(size**2)
+    return found[:, :, padding : padding + x.shape[2], padding : padding + x.shape[3]]
+
+
+OVERLAPPING = [(3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 2), (5, 3, 1), (2, 3, 0), (3, 1, 1)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("window", OVERLAPPING)
+@pytest.mark.parametrize("pool", [max_pool2d, avg_pool2d])
+def test_gradients_of_overlapping_windows_are_sums_in_the_order_of_their_elements(
+    pool: Any, window: Any, dtype: str
+) -> None:
+    """To the bit, in rows of less than a vector and of several, with ties and nan."""
+    rng = np.random.default_rng(3)
+    for shape in (1, 2, 12, 15), (2, 3, 21, 57):
+        x = rng.integers(-3, 4, shape).astype(dtype)
+        x[0, 1, 3, 2:5] = np.nan
+        seeds = rng.normal(size=pool(x, *window).shape).astype(dtype)
+        got = tg.grad(lambda x, seeds: np.sum(pool(x, *window) * seeds))(x, seeds)
+        np.testing.assert_array_equal(got, slopes_of(x, seeds, *window, of_max=pool is max_pool2d))
+
+
+@pytest.mark.parametrize("pool", [max_pool2d, avg_pool2d])
+@pytest.mark.parametrize(("size", "stride"), [(3, 2), (4, 3)])
+def test_gradients_of_overlapping_windows_ask_no_element_which_element_of_a_window_it_is(
+    pool: Any, size: int, stride: int
+) -> None:
+    """They are written so many at a time as windows are apart."""
+    x = np.zeros((4, 8, 56, 56), np.float32)
+    made = tg.grad(lambda x: np.sum(pool(x, size, stride) ** 2)).explain(x)
+    text = "\n".join(made.kernels)
+    assert " step " not in text
+    assert "floor_divide" not in text
+    assert max(kernel.count("store") for kernel in made.kernels) == stride**2
+
+
 @pytest.mark.parametrize("pool", [max_pool2d, avg_pool2d])
 def test_windows_that_tile_an_array_are_read_where_they_lie(pool: Any) -> None:
     """No window is copied, and no element is asked in which window it is."""

@@ -303,6 +303,7 @@ def test_short_elements_have_scalar_loops_where_masks_are_of_words(monkeypatch: 
 ON_AVX2 = """
 import numpy as np, tracegrad as tg
 from tracegrad.codegen import vectors
+from tracegrad.torch.functions.pooling import max_pool2d
 assert (vectors.vector_bytes(), vectors.narrowest_bytes()) == (32, 4)
 rng = np.random.default_rng(0)
 functions = [
@@ -318,6 +319,13 @@ for dtype in np.float32, np.float64:
             got, want = tg.trace(f)(x, y), f(x, y)
             for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (got, want))):
                 np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == np.float32 else 1e-13, atol=1e-6)
+    for n in 9, 33:
+        x, found = rng.standard_normal((2, n, n)).astype(dtype), np.zeros((2, n, n))
+        for p in np.ndindex(2, n // 2, n // 2):
+            window = x[p[0], 2 * p[1] : 2 * p[1] + 3, 2 * p[2] : 2 * p[2] + 3]
+            a, b = np.unravel_index(np.argmax(window), (3, 3))
+            found[p[0], 2 * p[1] + a, 2 * p[2] + b] += 1
+        np.testing.assert_array_equal(tg.grad(lambda x: np.sum(max_pool2d(x, 3, 2)))(x), found)
 print("fine")
 """
 

@@ -133,8 +133,9 @@ class _Reshape(_Move):
         return tuple(dims.new(n) if a is None else a for a, n in zip(out, new))
 
     def store(self, storage: Storage, node: Node) -> None:
-        if not is_trivial_reshape(node):
-            storage.store_base(_begun(node.inputs[0], storage.reason), "reshaped, so read as one block of memory")
+        base = _begun(node.inputs[0], storage.reason)
+        if not is_trivial_reshape(node) and not isinstance(base.form, forms.Progression):
+            storage.store_base(base, "reshaped, so read as one block of memory")
 
     def repeats(self, node: Node) -> bool:
         return False
@@ -148,6 +149,8 @@ class _Reshape(_Move):
             kept = iter([i for i, n in zip(index, node.aval.shape) if n != 1])
             return lowering.element(x, tuple(ZERO if n == 1 else next(kept) for n in x.aval.shape))
         while x not in lowering.buffers:
+            if isinstance(x.form, forms.Progression):
+                return lowering.element(x, (lowering.address(node, index),))
             assert same_block(x) or is_beginning(x)
             x = x.inputs[0]
         return lowering.load(lowering.buffer(x, "in"), lowering.address(node, index), short_name(node.aval.dtype))

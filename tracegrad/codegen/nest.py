@@ -10,7 +10,7 @@ from typing import Any
 
 from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
 from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.written_out import write_out_reductions
+from tracegrad.codegen.written_out import write_out_choices, write_out_reductions
 
 __all__ = ["arrange", "is_serial"]
 
@@ -19,6 +19,7 @@ def arrange(kernel: Kernel) -> Kernel:
     """Choose the loop order and merge loops, in place."""
     if len(kernel.loops) > 1:
         write_out_reductions(kernel)
+        write_out_choices(kernel)
         _choose_innermost(kernel)
         for position in range(len(kernel.loops) - 2, -1, -1):
             _merge(kernel, position)

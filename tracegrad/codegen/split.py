@@ -36,6 +36,8 @@ from tracegrad.codegen.nest import arrange
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar import COST
 from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.vectors import vectors_of
+from tracegrad.codegen.woven import Woven
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower import Arguments
@@ -94,7 +96,7 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
     if not all(isinstance(x, Load | Store | Compute | Index | Check | Guard) for x in body):
         return [kernel]
     cuts = _cuts(kernel, guards, arguments.sizes)
-    if cuts is None:
+    if cuts is None or _is_woven(kernel):
         return [kernel]
     columns = _is_of_columns(kernel, cuts)
     if not columns and _cuts_rows(kernel, cuts):
@@ -130,6 +132,12 @@ def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
 
 class _Unclear(Exception):
     """An address depends on which part it is, or parts have loops of their own."""
+
+
+def _is_woven(kernel: Kernel) -> bool:
+    """Whether vectors store what lies in pairs: nobody would know that places are neighbours if they were run-time
+    values, and vectors answer guards by masks."""
+    return vectors_of(kernel) is not None and bool(Woven(kernel.body, kernel.loops[-1].var).stores)
 
 
 def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:

@@ -482,7 +482,7 @@ class VectorLoop:
         self.memory.store(value, pointer, dtype, mask)
 
     def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
-        if x.buffer in self.woven.stores:
+        if (x.buffer, x.address) in self.woven.stores:
             weave(self, x, value, copy, k, mask)
             return
         pointer, dtype = self._at(x, copy, k), x.value.dtype

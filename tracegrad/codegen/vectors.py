@@ -259,10 +259,10 @@ def _is_near(address: Poly, var: str, varying: frozenset[str]) -> bool:
     return step_of(address, var, varying) is not None or stride_of(address, var, varying) is not None
 
 
-def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[str] = ()) -> bool:
-    """Whether an instruction can be done for all lanes at a time; stores to the buffers `pairs` are woven."""
+def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[Any] = ()) -> bool:
+    """Whether an instruction can be done for all lanes at a time; stores to `pairs` are woven."""
     match x:
-        case Store() if x.buffer in pairs:
+        case Store() if (x.buffer, x.address) in pairs:
             return stride_of(x.address, var, varying) == 2
         case Store():
             return step_of(x.address, var, varying) == 1

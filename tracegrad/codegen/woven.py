@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loops import Load, Store, flattened
@@ -17,23 +16,21 @@ __all__ = ["Woven", "read_strided", "weave"]
 class Woven:
     """The accesses of a loop over `var` that read or write the next two elements in each turn.
 
-    `stores` are those of each buffer that is written so and not read, the lower address first; `loads` has for both
+    `stores` has for both addresses of what is written so and not read the two stores, the lower first; `loads` for both
     addresses of what is read so and not written the lower one.
     """
 
     def __init__(self, body: list[Any], var: str):
         every = [x for x in flattened(body) if isinstance(x, Load | Store)]
         loaded, stored = ({x.buffer for x in every if isinstance(x, kind)} for kind in (Load, Store))
-        self.stores: dict[str, tuple[Store, Store]] = {}
+        self.stores: dict[tuple[str, Poly], tuple[Store, Store]] = {}
         self.loads: dict[tuple[str, Poly], Poly] = {}
-        written: dict[str, list[Store]] = {}
-        for x in body:
-            if isinstance(x, Store) and x.buffer not in loaded:
-                written.setdefault(x.buffer, []).append(x)
-        for buffer, both in written.items():
-            for low, high in permutations(both) if len(both) == 2 else ():
-                if (high.address - low.address).value == 1 and _is_by_two(low, var):
-                    self.stores[buffer] = low, high
+        written = [x for x in body if isinstance(x, Store) and x.buffer not in loaded and _is_by_two(x, var)]
+        placed = {(x.buffer, x.address): x for x in written}
+        for low in written:
+            high = placed.get((low.buffer, low.address + 1))
+            if high is not None and self.stores.keys().isdisjoint((x.buffer, x.address) for x in (low, high)):
+                self.stores[low.buffer, low.address] = self.stores[low.buffer, high.address] = low, high
         read = [x for x in body if isinstance(x, Load) and x.buffer not in stored and _is_by_two(x, var)]
         known = {(x.buffer, x.address) for x in read}
         for x in read:
@@ -48,7 +45,7 @@ def _is_by_two(x: Any, var: str) -> bool:
 
 def weave(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
     """Note the lanes of a woven store, and write them with those of the other, once both are known."""
-    low, high = loop.woven.stores[x.buffer]
+    low, high = loop.woven.stores[x.buffer, x.address]
     loop.values[id(x), copy, k] = value
     first, second = (loop.values.get((id(y), copy, k)) for y in (low, high))
     if first is not None and second is not None:

@@ -1,8 +1,9 @@
-"""Reductions over a few elements that lie apart, as the windows of a pooling, written out.
+"""Short loops, written out: reductions over a few elements that lie apart, as the windows of a pooling, and choices.
 
 Such loops would stand around the innermost one, and a result be combined in memory with each element of its window.
 Written out, an element of the result is a few loads and what combines them. Guards that ask which element of its window
-one is, as where windows overlap, are answered then.
+one is, as where windows overlap, are answered then; and so where the elements of a gradient are in the one or the other
+elements of windows in turn.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 
-__all__ = ["write_out_reductions"]
+__all__ = ["write_out_choices", "write_out_reductions"]
 
 MOST = 96  # instructions
+MOST_OF_CHOICES = 240  # the same, where nothing is reduced
 MOST_TIMES = 16
 
 
@@ -30,14 +32,33 @@ def write_out_reductions(kernel: Kernel) -> None:
     short = [loop for loop in kernel.loops if loop.extent.value is not None] if reductions else []
     if not short or not _is_plain(kernel.body):
         return
-    short = [loop for loop in short if _is_apart(kernel, loop.var) and _is_alike(kernel, reductions, loop.var)]
+    short = [x for x in short if _is_apart(kernel, x.var) and _is_alike(kernel, reductions, x.var)]
+    _write_out(kernel, short, MOST)
+
+
+def write_out_choices(kernel: Kernel) -> None:
+    """Leave out the short loops of a kernel that guards ask where they are, in place, and so these questions.
+
+    Where guards ask for nothing else, a kernel for each part does the same (`split`).
+    """
+    body = flattened(kernel.body)
+    if not all(isinstance(x, Compute | Load | Index | Guard | Store) for x in body):
+        return
+    short = {loop.var for loop in kernel.loops if loop.extent.value is not None}
+    asked = [value.symbols for x in body if isinstance(x, Guard) for _, value, _, _ in x.ranges]
+    choices = set().union(*[names for names in asked if names <= short])
+    if any(not names <= short for names in asked):
+        _write_out(kernel, [loop for loop in kernel.loops if loop.var in choices], MOST_OF_CHOICES)
+
+
+def _write_out(kernel: Kernel, short: list[Loop], most: int) -> None:
     extents = [loop.extent.value or 0 for loop in short]
     times, size = math.prod(extents), len(flattened(kernel.body))
-    if not 1 < times <= MOST_TIMES or len(short) == len(kernel.loops) or size > MOST:
+    if not 1 < times <= MOST_TIMES or len(short) == len(kernel.loops) or size > most:
         return
     copies = _Copies(kernel)
     body = copies.written({loop.var for loop in short}, extents, [loop.var for loop in short])
-    if copies.copied > MOST:
+    if copies.copied > most:
         return
     kernel.body[:] = body
     kernel.loops[:] = [loop for loop in kernel.loops if loop not in short]
@@ -119,9 +140,12 @@ class _Copy:
         self.names: dict[str, Operand] = {}
 
     def write(self, body: list[Any]) -> None:
+        copies = self.copies
         for k, x in enumerate(body):
-            self.copies.copied += 1
+            copies.copied += 1
             match x:
+                case Store():
+                    copies.body.append(Store(x.buffer, self._moved(x.address), self._named(x.value)))
                 case Reduce():
                     self._add((k, self._moved(x.address)), x.combiner, self._named(x.value))
                 case Guard():

@@ -6,13 +6,12 @@ compiled code reads where it lies, and one axis for all places of a window would
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.elementwise import add, equal, logical_or, not_equal, where
+from tracegrad.ops.elementwise import equal, logical_or, not_equal, where
 from tracegrad.ops.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
 from tracegrad.ops.op import primitive
 from tracegrad.ops.reduction import count_of, reduce_max, reduce_min
@@ -34,12 +33,9 @@ def first_place(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _numbers(x: Any, axes: tuple[int, ...]) -> Any:
-    parts = []
-    for k, axis in enumerate(axes):
-        along = arange(start=0, step=count_of(x, axes[k + 1 :]), length=x.shape[axis], dtype="int32")
-        within = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
-        parts.append(broadcast_to(reshape(along, shape=within), shape=x.shape))
-    return functools.reduce(add, parts)
+    numbers = arange(start=0, step=1, length=count_of(x, axes), dtype="int32")
+    within = tuple(n if a in axes else 1 for a, n in enumerate(x.shape))
+    return broadcast_to(reshape(numbers, shape=within), shape=x.shape)
 
 
 def _is_first(ans: Any, x: Any, axes: tuple[int, ...]) -> Any:

@@ -14,9 +14,10 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.elementwise import accumulate
+from tracegrad.ops.fills import zeros_like
 from tracegrad.ops.forms import Move
 from tracegrad.ops.index_maps import Read
-from tracegrad.ops.linear import pad, reshape, slice, transpose
+from tracegrad.ops.linear import concatenate, pad, reshape, slice, transpose
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import uniform
 
@@ -50,23 +51,46 @@ patches.linear_in("x")
 
 @patches.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
-    rank, total = len(counts), None
+    rank = len(counts)
     # Along axes with several windows of several elements these overlap: one element of all windows after the other.
     shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
     kept = [1 if m > 1 else s for m, s in zip(shared, sizes)]
+    apart = [k if c > 1 else g for c, k, g in zip(counts, step, gap)]
+    # There, elements of x whose places leave the same remainder are the same elements of windows, side by side.
+    classes = [k if m > 1 else 1 for m, k in zip(shared, apart)]
+    within = [1 if m > 1 else k for m, k in zip(shared, apart)]
+    lengths = [-(-n // r) for n, r in zip(x.shape, classes)]
     order = tuple(axis for pair in zip(range(rank), range(rank, 2 * rank)) for axis in pair)
+    totals: dict[Ints, Any] = {}
     for at in product(*map(range, shared)):
         part = ct
         if math.prod(shared) > 1:
             stop = (*counts, *(q + s for q, s in zip(at, kept)))
             part = slice(ct, start=(0,) * rank + at, stop=stop, step=(1,) * (2 * rank))
         part = reshape(transpose(part, perm=order), shape=tuple(c * s for c, s in zip(counts, kept)))
-        low = tuple(a + g * q for a, g, q in zip(start, gap, at))
-        apart = tuple(k if c > 1 else g for c, k, g in zip(counts, step, gap))
-        high = tuple(n - a - (k * (m - 1) + 1 if m else 0) for n, a, k, m in zip(x.shape, low, apart, part.shape))
-        part = pad(part, low=low, high=high, interior=tuple(k - 1 for k in apart), value=0)
-        total = part if total is None else accumulate(total, part)
-    return total
+        first = [a + g * q for a, g, q in zip(start, gap, at)]
+        low = tuple(a // r for a, r in zip(first, classes))
+        high = tuple(n - a - (k * (m - 1) + 1 if m else 0) for n, a, k, m in zip(lengths, low, within, part.shape))
+        part = pad(part, low=low, high=high, interior=tuple(k - 1 for k in within), value=0)
+        rest = tuple(a % r for a, r in zip(first, classes))
+        totals[rest] = accumulate(totals[rest], part) if rest in totals else part
+    return _interleaved(totals, classes, x.shape)
+
+
+def _interleaved(parts: dict[Ints, Any], classes: list[int], shape: Ints) -> Any:
+    """The array of which each part has the elements whose places leave certain remainders; zero where there is none."""
+    some = next(iter(parts.values()))
+    column = tuple(n for m in some.shape for n in (m, 1))
+
+    def beside(rest: Ints) -> Any:
+        axis = len(rest)
+        if axis == len(classes):
+            return reshape(parts[rest] if rest in parts else zeros_like(some), shape=column)
+        columns = [beside((*rest, r)) for r in range(classes[axis])]
+        return concatenate(*columns, axis=2 * axis + 1) if len(columns) > 1 else columns[0]
+
+    whole = reshape(beside(()), shape=tuple(n * r for n, r in zip(some.shape, classes)))
+    return slice(whole, start=(0,) * len(shape), stop=shape, step=(1,) * len(shape))
 
 
 @patches.def_reads
