@@ -10,22 +10,14 @@ import pytest
 from llvmlite import ir
 
 import tracegrad as tg
-from tracegrad.codegen import tiles
 from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.loops import Kernel
 from tracegrad.codegen.plan import Launch, plan
 from tracegrad.codegen.tiles import tiles_of, transposed
+from tracegrad.codegen.vectors import vector_bytes
 from tracegrad.runtime import native
 
 SIZES = (1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 67, 130)
-
-
-@pytest.fixture(params=[32, 64])
-def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The bytes of long vectors; kernels of one width are not taken for those of the other."""
-    monkeypatch.setattr(tiles, "dear_bytes", lambda: request.param)
-    monkeypatch.setenv("TRACEGRAD_CACHE", "0")
-    return int(request.param)
 
 
 def turned(a: Any) -> Any:
@@ -75,13 +67,12 @@ def test_the_columns_of_a_tile_are_the_rows_of_its_transpose(t: Any, size: int, 
     np.testing.assert_array_equal(out, a.T)
 
 
-def test_only_what_is_transposed_and_nothing_else_goes_by_tiles(width: int) -> None:
+@pytest.mark.skipif(not vector_bytes(), reason="needs AVX2")
+def test_only_what_is_transposed_and_nothing_else_goes_by_tiles() -> None:
     a, b = np.ones((40, 30)), np.ones((30, 40))
-    (found,) = map(tiles_of, kernels(turned, a))
-    assert found is not None
-    assert found.edge == width // 8
-    (found,) = map(tiles_of, kernels(turned, a.astype(np.float32)))
-    assert found is not None
-    assert found.edge == 8
+    for dtype, edge in (("f8", 4), ("f4", 8), ("i2", 8), ("?", 16)):
+        (found,) = map(tiles_of, kernels(turned, a.astype(dtype)))
+        assert found is not None
+        assert found.edge == edge
     for f in (lambda a, b: a + b.T, lambda a, b: np.copy(a), lambda a, b: np.copy(a.T[::2]), lambda a, b: -a.T):
         assert [tiles_of(kernel) for kernel in kernels(f, a, b)] == [None], f

@@ -16,7 +16,7 @@ from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.loops import Kernel, Load, Store
 from tracegrad.codegen.scalar_llvm import I64, memory_type
 from tracegrad.codegen.support import loop
-from tracegrad.codegen.vectors import dear_bytes
+from tracegrad.codegen.vectors import vector_bytes
 
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
@@ -25,21 +25,23 @@ __all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
 
 I32 = ir.IntType(32)
 GROUP = 16  # bytes within which neighbours are interleaved by one instruction
-HALF = 32  # bytes of vectors of which eight and what they become fit in the registers
-STRIP = 4  # tiles beside each other: lines of the cache that are read or written in parts stay until they are complete
+WORDS = 32  # bytes of vectors of elements of 4 and 8 bytes; longer ones lie in two lines of the cache each
+STRIP = 256  # columns that are gone through row by row
+LINE = 64  # bytes; shorter pieces of one are best written one after the other
 
 
 class Tiles(NamedTuple):
-    """What is transposed, and how many elements the edge of a tile has."""
+    """What is transposed, how many elements the edge of a tile has, and how many columns a strip."""
 
     load: Load
     store: Store
     edge: int
+    strip: int
 
 
 def tiles_of(kernel: Kernel) -> Tiles | None:
     """How a kernel goes tile by tile over its two innermost loops, or None if it does something else."""
-    if len(kernel.loops) < 2 or kernel.chunked == len(kernel.loops) - 1 or not dear_bytes():
+    if len(kernel.loops) < 2 or kernel.chunked == len(kernel.loops) - 1 or not vector_bytes():
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
         return None
@@ -50,7 +52,11 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
                 if address.coefficient(along) != 1 or address.coefficient(across).symbols & {row, column}:
                     return None
             size = dtype_named(load.out.dtype).itemsize
-            return Tiles(load, store, {8: dear_bytes(), 4: HALF}.get(size, GROUP) // size)
+            return (
+                Tiles(load, store, WORDS // size, STRIP)
+                if size >= 4
+                else Tiles(load, store, GROUP // size, LINE // size)
+            )
     return None
 
 
@@ -69,7 +75,7 @@ def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tup
     """Strip by strip of columns, and in these from the first row to the last."""
     b, edge = outer.b, I64(tiles.edge)
     row, column = (each.var for each in outer.kernel.loops[-2:])
-    strip = I64(STRIP * tiles.edge)
+    strip = I64(tiles.strip)
 
     def count(low: Any, high: Any, width: Any) -> Any:
         return b.sdiv(b.add(b.sub(high, low), b.sub(width, I64(1))), width)
