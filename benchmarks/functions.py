@@ -108,7 +108,7 @@ _OTHERS = """
     np.polyint(x); np.polymul(x, y[:9]); np.polydiv(x[:1000], y[:9])[0]; np.polyfit(x, y, 3); np.polyval(y[:9], x)
     np.lib.scimath.sqrt(x); np.lib.scimath.log(x); np.lib.scimath.log2(x); np.lib.scimath.log10(x)
     np.lib.scimath.logn(3.0, x); np.lib.scimath.power(x, 2.5); np.lib.scimath.arccos(x); np.lib.scimath.arcsin(x)
-    np.lib.scimath.arctanh(x); np.unique_all(g); np.unique_counts(g); np.unique_inverse(g); np.unique_values(g)
+    np.lib.scimath.arctanh(x); np.unique_all(g); np.unique_counts(g); np.unique_inverse(g); np.sort(np.unique_values(g))
     np.sum(a, axis=0); np.argmax(a, axis=1); np.cumsum(a, axis=0); np.cumprod(a, axis=1); np.sort(a, axis=0)
 """
 _WRITING = {
@@ -153,6 +153,37 @@ WHY = {
     "np.minimum": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.divide": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.copy(np.": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.copy(x)": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.array(x)": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.asfortranarray": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.ascontiguousarray": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.delete": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.fill_diagonal": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.meshgrid": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.equal": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.not_equal": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.less": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.less_equal": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.greater": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.greater_equal": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.isnan": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.amax": "waits for the cache, as NumPy's does",
+    "np.amin": "waits for the cache, as NumPy's does",
+    "np.max": "waits for the cache, as NumPy's does",
+    "np.min": "waits for the cache, as NumPy's does",
+    "np.dot": "waits for the cache, as NumPy's does",
+    "np.vdot": "waits for the cache, as NumPy's does",
+    "np.vecdot": "waits for the cache, as NumPy's does",
+    "np.linalg.vecdot": "waits for the cache, as NumPy's does",
+    "np.vecmat": "waits for the cache, as NumPy's does",
+    "np.matmul": "a product of BLAS's, as NumPy's",
+    "np.linalg.matmul": "a product of BLAS's, as NumPy's",
+    "np.log1p": "NumPy's code for AVX-512 has fewer instructions",
+    "np.arctanh": "NumPy's code for AVX-512 has fewer instructions",
+    "np.arcsinh": "NumPy's code for AVX-512 has fewer instructions",
+    "np.convolve": "NumPy has loops of their own for windows of up to 11 elements",
+    "np.packbits": "a sum of eight products; NumPy takes the bits of several bytes by one instruction",
+    "np.unpackbits": "eight shifts of each byte; NumPy looks all eight bits up in a table",
     "np.array([x, y])": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.concatenate": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.hstack": "waits for the cache, as NumPy's does; where the result lies makes the difference",
