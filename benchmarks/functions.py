@@ -152,8 +152,6 @@ WHY = {
     "np.maximum": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.minimum": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.divide": "waits for the cache, as NumPy's does; where the result lies makes the difference",
-    "np.copy(np.": "waits for the cache, as NumPy's does; where the result lies makes the difference",
-    "np.copy(x)": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.array(x)": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.asfortranarray": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.ascontiguousarray": "waits for the cache, as NumPy's does; where the result lies makes the difference",
@@ -211,6 +209,10 @@ WHY = {
     "np.linalg.matrix_rank": "a call of NumPy's LAPACK, and comparisons",
     "np.unravel_index": "whether all indices are within the shape is asked for",
     "np.fmod": "LLVM has one remainder at a time",
+    "np.linalg.det": "LAPACK's routine, as NumPy's",
+    "np.unique_inverse": "places are sorted stably; NumPy sorts them by AVX-512, which is not stable",
+    "np.imag": "waits for the cache, as NumPy's does; where the result lies makes the difference",
+    "np.copy": "waits for the cache, as NumPy's does; where the result lies makes the difference",
 }
 
 
