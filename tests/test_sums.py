@@ -30,7 +30,7 @@ SUMS: dict[str, tuple[Callable[..., Any], int]] = {
     "a difference": (lambda a, b, c, d: np.cos(a @ b - c @ d), 1),
     "a difference in a sum": (lambda a, b, c, d: np.cos(b + (a @ b - c @ d)), 1),
     "of transposed ones": (lambda a, b, c, d: np.cos((a @ b).T + (c @ d).T), 1),
-    "of one that is transposed": (lambda a, b, c, d: np.cos(((a @ b).T + c @ d) @ a), 0),
+    "of one that is transposed": (lambda a, b, c, d: np.cos(((a @ b).T + c @ d) @ a), 1),
     "of what is computed": (lambda a, b, c, d: np.cos(np.sum((np.sin(a) + a @ b) @ c, 0)), 0),
     "and a row sum": (lambda a, b, c, d: np.sum(np.cos(a @ b + c @ d), 1), 1),
     "and a part": (lambda a, b, c, d: np.cos((a @ b + c @ d)[3:, :5]), 1),
