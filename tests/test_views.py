@@ -427,3 +427,17 @@ def test_arrays_made_of_scalars_are_no_views() -> None:
 
     for found, expected in zip(tg.trace(f)(START), f(START)):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("order", ["C", "F", "A", "K"])
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (2, 3)], ids=str)
+def test_what_is_written_to_a_row_of_all_elements_is_written_where_it_is_a_view(shape: Any, order: Any) -> None:
+    def f(x: Any) -> Any:
+        y, z = (np.reshape(x * 3.0, shape) for _ in range(2))
+        row, other = np.ravel(y, order=order), z.reshape(-1, order="C" if order == "K" else order)
+        row[0], other[-1] = 7.0, 8.0
+        return y, row, z, other
+
+    x = np.arange(1.0, 1.0 + np.prod(shape))
+    for found, expected in zip(tg.trace(f)(x), f(x), strict=True):
+        np.testing.assert_array_equal(found, expected)

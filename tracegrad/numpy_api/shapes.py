@@ -76,8 +76,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 
 
 def _reversed(x: Any) -> Any:
-    """`x` with its axes reversed."""
-    return permuted(x, tuple(reversed(range(len(x.shape)))))
+    """`x` with its axes reversed, if it has several."""
+    return permuted(x, tuple(reversed(range(len(x.shape))))) if len(x.shape) > 1 else x
 
 
 @implements(np.ravel)
