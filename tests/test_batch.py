@@ -22,10 +22,6 @@ from tracegrad.torch.tape.factories import tensor
 SIZE = 3
 _CASES = [(op, i, *case) for op in list(TABLE.values()) for i, case in enumerate(op.sample_cases()) if case[0]]
 CASES = [
-    (op, i, *case) for op in list(TABLE.values()) for i, case in enumerate(op.sample_cases())
-    if case[0] and not {"rule", "number"} & set(case[1])
-]  # fmt: skip
-CASES = [
     pytest.param(op, operands, params, flags, id=f"{op.name}-{i}-{''.join('nb'[f] for f in flags)}")
     for op, i, operands, params in _CASES
     for flags in itertools.product((False, True), repeat=len(operands))
