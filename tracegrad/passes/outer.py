@@ -268,8 +268,8 @@ def _factors(x: Any, depth: int) -> _Outer | None:
         return _repeated(operand(x), x.shape)
     if op is transpose and producer(operand(x)) is broadcast_to:
         source = operand(operand(x))
-        own = (1,) * (len(x.shape) - len(source.shape)) + source.shape
-        return _repeated(transpose(reshape(source, shape=own), perm=dict(x.node.params)["perm"]), x.shape)
+        whole = reshape(source, shape=_padded(source.shape, len(x.shape)))
+        return _repeated(transpose(whole, perm=dict(x.node.params)["perm"]), x.shape)
     if not depth:
         return None
     if op in _OF_ONE or (op is transpose and swaps(x)):
@@ -309,12 +309,17 @@ def _repeated(x: Any, shape: tuple[int, ...]) -> _Outer | None:
     if len(shape) < 2:
         return None
     *lead, m, n = shape
-    own = ((1,) * len(shape) + x.shape)[-len(shape) :]
+    own = _padded(x.shape, len(shape))
     for place, wanted in enumerate(((m, 1), (1, n), (1, 1))):
         if own[-2:] == wanted:
             array = broadcast_to(reshape(x, shape=own), shape=(*lead, *wanted))
             return _Outer(*[array if k == place else None for k in range(3)])
     return None
+
+
+def _padded(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """The shape of what is repeated, with so many axes."""
+    return (1,) * (ndim - len(shape)) + shape
 
 
 OUTER: dict[Op, Callable[..., Any]] = {matmul: with_outer_product, reduce_sum: summed_product}

@@ -229,11 +229,8 @@ def _tiled(addresses: Mapping[str, int], core: str) -> dict[str, int]:
             native.define_symbol(_RAW + name, addresses[name])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
     words = _tiling(core)
-    source = (
-        f"declare void @{_PARALLEL_FOR}(ptr, ptr, i64)\n"
-        + tiled.WORDS
-        + "".join([_tiled_source(name, words) for name in names])
-    )
+    shared = tiled.WORDS.substitute(words)
+    source = shared + "".join([_tiled_source(name, words) for name in names])
     return dict(zip(names, native.compile_forever(source, *names), strict=True))
 
 
@@ -248,6 +245,7 @@ def _tiling(core: str) -> dict[str, str]:
         "largest": str(without_end if is_zen else tiled.LARGEST_UNPACKED),
         "small_a": str(tiled.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
+        "parallel_for": f"@{_PARALLEL_FOR}",
     }
 
 
@@ -262,7 +260,6 @@ def _tiled_source(name: str, tiling: dict[str, str]) -> str:
         "bytes": "4" if name.startswith("s") else "8",
         "line": "16" if name.startswith("s") else "8",
         "part": str(copied.PART),
-        "parallel_for": f"@{_PARALLEL_FOR}",
     }
     whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
     half = symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))

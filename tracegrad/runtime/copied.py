@@ -56,17 +56,7 @@ $store
   %plain = call i1 @is_plain(ptr %transa)
   %columns = select i1 %plain, i64 %depth, i64 %height
   %parts = call i64 @ceil_div(i64 %columns, i64 $part)
-  br i1 %small, label %alone, label %shared
-shared:
-  call void $parallel_for(ptr @part_$name, ptr %call, i64 %parts)
-  br label %multiply
-alone:
-  %done = phi i64 [ 0, %begin ], [ %next, %alone ]
-  call void @part_$name(ptr %call, i64 %done)
-  %next = add i64 %done, 1
-  %more = icmp slt i64 %next, %parts
-  br i1 %more, label %alone, label %multiply
-multiply:
+  call void @each(ptr @part_$name, ptr %call, i64 %parts, i1 %small)
   call void @unpacked_$name(ptr @plain_$name, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %copy,
                             ptr %distance, ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i1 %small)
   call void @free(ptr %memory)

@@ -186,17 +186,7 @@ entry:
   %columns = call i64 @ceil_div(i64 %width, i64 %tile_width)
 $store
   %tiles = mul i64 %rows, %columns
-  br i1 %alone, label %next, label %shared
-shared:
-  call void $parallel_for(ptr @tile_$name, ptr %call, i64 %tiles)
-  ret void
-next:
-  %tile = phi i64 [ 0, %entry ], [ %following, %next ]
-  call void @tile_$name(ptr %call, i64 %tile)
-  %following = add i64 %tile, 1
-  %more = icmp slt i64 %following, %tiles
-  br i1 %more, label %next, label %done
-done:
+  call void @each(ptr @tile_$name, ptr %call, i64 %tiles, i1 %alone)
   ret void
 }
 
@@ -231,7 +221,8 @@ $load
 }
 """)
 
-WORDS = """
+WORDS = Template("""
+declare void $parallel_for(ptr, ptr, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 declare ptr @malloc(i64)
@@ -276,7 +267,24 @@ define internal i1 @is_plain(ptr %trans) {
   %plain = icmp eq i8 %lower, 110
   ret i1 %plain
 }
-"""
+
+; Calls %part(%call, i) for each i below %count: here, one after the other, if %alone, or else on several threads.
+define internal void @each(ptr %part, ptr %call, i64 %count, i1 %alone) {
+entry:
+  br i1 %alone, label %next, label %shared
+shared:
+  call void $parallel_for(ptr %part, ptr %call, i64 %count)
+  ret void
+next:
+  %i = phi i64 [ 0, %entry ], [ %following, %next ]
+  call void %part(ptr %call, i64 %i)
+  %following = add i64 %i, 1
+  %more = icmp slt i64 %following, %count
+  br i1 %more, label %next, label %done
+done:
+  ret void
+}
+""")
 
 # What a tile needs to know of its call: %call_$name.
 FIELDS = (
