@@ -10,7 +10,10 @@ import pytest
 from test_bands import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.loops import Guard, flattened
+from tracegrad.codegen.loops import Guard, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.lower import Arguments
+from tracegrad.codegen.poly import ZERO, Poly
+from tracegrad.codegen.split import split
 from tracegrad.codegen.steps import Launch
 from tracegrad.runtime.program import machine_code_count
 
@@ -145,3 +148,20 @@ def test_stacks_that_have_many_parts_together_are_split_each() -> None:
     assert len(set(kernels)) <= 3
     for got, want in zip(made(*xs), f(*xs), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_sum_of_an_immediate_is_not_read_from_where_another_one_is_stored() -> None:
+    i, j, n, m = (Poly.symbol(name) for name in ("i0", "i1", "s0", "s1"))
+    value, zero, one = Operand("v1", "f64"), Operand("", "f64", "0.0"), Operand("", "f64", "1.0")
+    ranges = ((ZERO, i, Poly.constant(20), Poly.constant(1)),)
+    body = [
+        Guard(value, ranges, [Load(Operand("v0", "f64"), "b0", j + i * m)], Operand("v0", "f64"), zero),
+        Store("b1", j + i * m, value),
+        Store("b2", j + i * m, zero),
+        Reduce("b3", j, "add", one, ("i0",), m),
+    ]
+    buffers = {f"b{k}": ("f64", "in" if k == 0 else "out") for k in range(4)}
+    kernel = Kernel(buffers, [Loop("i0", n), Loop("i1", m)], body, 50)
+    assert split(kernel, Arguments({"s0": 50, "s1": 30})) == [kernel]
+    body[-1] = Reduce("b3", j, "add", value, ("i0",), m)
+    assert len(split(kernel, Arguments({"s0": 50, "s1": 30}))) == 3

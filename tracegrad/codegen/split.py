@@ -114,7 +114,7 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
 def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
     """What a kernel stores, and its reductions of what it stores; None if it reduces nothing, or something else."""
     sums = [x for x in kernel.body if isinstance(x, Reduce)]
-    stored = {x.value.name: x for x in kernel.body if isinstance(x, Store)}
+    stored = {x.value.name: x for x in kernel.body if isinstance(x, Store) and x.value.name}
     if not sums or any(x.scatters or x.value.name not in stored for x in sums):
         return None
     read = [stored[name] for name in dict.fromkeys([x.value.name for x in sums])]
