@@ -12,11 +12,18 @@ from graphs import several
 
 import tracegrad as tg
 from tracegrad.avals import LITERALS, aval_of
+from tracegrad.codegen import bits_llvm, vectors
+from tracegrad.codegen.cpu import converts_halves
+from tracegrad.codegen.llvm import kernel_function
+from tracegrad.codegen.module import as_text, module_of_pieces
+from tracegrad.codegen.plan import plan
+from tracegrad.codegen.steps import Launch
 from tracegrad.ir import build, parse, run
 from tracegrad.ir.builder import recorder
 from tracegrad.ops import TABLE
-from tracegrad.passes import without_complex, without_half
+from tracegrad.passes import optimize, without_complex, without_half
 from tracegrad.passes.real_numbers import has_dtype
+from tracegrad.runtime import native
 from tracegrad.runtime.program import compile_program
 
 HALF = np.float16
@@ -40,14 +47,47 @@ def apart(x: Any, y: Any) -> Any:
     return np.where(np.isnan(x) & np.isnan(y), 0, np.abs(place(x) - place(y)))
 
 
+@pytest.fixture(params=["by instructions", "of vectors by instructions", "by bits", "of vectors by bits"])
+def converted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How numbers are converted to half precision and from there."""
+    by_bits, key = "bits" in request.param, native.cpu_key()
+    if not by_bits and not converts_halves():
+        pytest.skip("this CPU has no such instructions")
+    monkeypatch.setattr(bits_llvm, "converts_halves", lambda: not by_bits)
+    if "vectors" in request.param:
+        monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 1)
+    monkeypatch.setattr(native, "cpu_key", lambda: f"{key} {request.param}")
+    return str(request.param)
+
+
 # -- conversions -------------------------------------------------------------------------------------------------------
-def test_every_bit_pattern_is_moved_as_it_is() -> None:
-    moved = compiled(lambda x: x.reshape(256, 256).T.copy())(EVERY)
-    assert moved.dtype == HALF
-    np.testing.assert_array_equal(moved.T.ravel().view(np.uint16), EVERY.view(np.uint16))
+def moves(x: Any, i: Any) -> Any:
+    """What has elements of x alone, and numbers of its own."""
+    y, (lower, upper), updated = x.reshape(256, 256), np.split(x, 2), x.copy()
+    updated[7:900:3] = upper[:298]
+    updated[5] = 1.5
+    return (
+        y.T.copy(), y.T, x[::-3], x[i], np.concatenate([upper, x[1:9]]), np.stack([upper, lower], 1), np.roll(y, 3, 1),
+        np.where(i > 9, x, x[::-1]), np.where(i > 9, x, 0.1), np.where(i > 9, -2, x), np.pad(y, 1), np.diagonal(y),
+        *y[:3], np.pad(x, 2, constant_values=-0.1), np.broadcast_to(x[:4], (3, 4)), np.repeat(x, 2), updated,
+        np.tril(y), np.take_along_axis(y, i.reshape(256, 256) % 256, 1), np.insert(x, 9, np.nan),
+    )  # fmt: skip
 
 
-def test_every_number_is_converted_to_every_dtype() -> None:
+def test_every_bit_pattern_is_moved_as_it_is(converted: str) -> None:
+    i = np.random.default_rng(0).permutation(EVERY.size)
+    wanted = moves(EVERY, i)
+    for got, want in zip(compiled(moves)(EVERY, i), wanted, strict=True):
+        assert got.dtype == HALF
+        np.testing.assert_array_equal(got.view(np.uint16), want.view(np.uint16))
+
+
+def test_what_is_moved_alone_is_not_converted() -> None:
+    graph = optimize(without_half(compiled(moves).graph(EVERY, np.arange(EVERY.size))))
+    assert not {"half_value", "half_bits"} & {node.name for node in graph.nodes}
+
+
+def test_every_number_is_converted_to_every_dtype(converted: str) -> None:
     def all_of(x: Any, whole: Any) -> Any:
         floats = [x.astype(d) for d in ("float64", "float32", "complex128", "bool")]
         return (*floats, *[whole.astype(d) for d in ("int64", "int32", "uint16", "int8")], x.view(np.uint16))
@@ -58,7 +98,7 @@ def test_every_number_is_converted_to_every_dtype() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_a_conversion_rounds_once() -> None:
+def test_a_conversion_rounds_once(converted: str) -> None:
     # Ties, and what is beside them by less than single precision can tell.
     x = np.sort(FINITE.astype(np.float64))
     ties = (x[1:] + x[:-1]) / 2
@@ -67,7 +107,8 @@ def test_a_conversion_rounds_once() -> None:
     doubles = np.concatenate([x, ties, *beside, edges])
     with np.errstate(all="ignore"):
         singles = doubles.astype(np.float32)
-    floats = np.concatenate([singles, np.arange(0, 2**32, 65521, dtype=np.uint32).view(np.float32)])
+        near = [np.nextafter(np.float32(ties), np.float32(end)) for end in (np.inf, -np.inf)]
+    floats = np.concatenate([singles, *near, np.arange(0, 2**32, 65521, dtype=np.uint32).view(np.float32)])
     whole = np.arange(-70000, 70000)
     given = [doubles, floats, whole, whole.astype(np.uint16), whole.astype(np.int8), whole > 0]
     with np.errstate(all="ignore"):
@@ -84,7 +125,7 @@ CLOSE = """exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan 
     cbrt"""
 
 
-def test_functions_of_every_number_are_numpys() -> None:
+def test_functions_of_every_number_are_numpys(converted: str) -> None:
     names = [*EXACT.split(), *CLOSE.split()]
     found = compiled(lambda x: tuple([getattr(np, name)(x) for name in names]))(EVERY)
     off = {}
@@ -178,6 +219,17 @@ def test_gradients_of_means_of_very_many_are_not_lost() -> None:
     np.testing.assert_allclose(tg.grad(lambda x: np.mean(x) * HALF(100))(x), 1e-3, rtol=2**-10)
     x[::2] = 3.0
     np.testing.assert_allclose(tg.grad(lambda x: np.var(x) * HALF(100))(x), np.where(x > 2, 2e-3, -2e-3), rtol=2**-9)
+
+
+def test_a_running_sum_does_not_wait_for_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bits_llvm, "converts_halves", lambda: True)
+    graph = optimize(without_half(compiled(np.cumsum).graph(X[0])))
+    (serial, *_) = [x.kernel for x in plan(graph).steps if isinstance(x, Launch) and x.serial]
+    module = module_of_pieces("serial")
+    kernel_function(module, serial, "serial")
+    text = as_text(module)
+    assert "load atomic i16" in text
+    assert "fpext half" in text
 
 
 # -- every op ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.test_native import SQUARES, run_squares
-from tracegrad.codegen import vectors
+from tracegrad.codegen import cpu
 from tracegrad.runtime import native, pipelines
 
 
@@ -67,7 +67,7 @@ def test_the_cpu_and_its_features_are_those_that_numba_is_told(monkeypatch: pyte
     monkeypatch.setenv("NUMBA_ENABLE_AVX", "0")
     assert "+avx" not in pipelines._features()
     monkeypatch.delenv("NUMBA_CPU_FEATURES")
-    assert not {name for name in vectors.features.__wrapped__() if name.startswith("avx")}
+    assert not {name for name in cpu.features.__wrapped__() if name.startswith("avx")}
 
 
 def test_a_higher_level_does_more() -> None:

@@ -15,6 +15,7 @@ from llvmlite import ir
 
 import tracegrad as tg
 from tracegrad.codegen import vectors
+from tracegrad.codegen.cpu import features
 from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import (
     Check,
@@ -330,16 +331,16 @@ print("fine")
 """
 
 
-@pytest.mark.skipif("avx2" not in vectors.features(), reason="needs AVX2")
+@pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
 def test_code_for_a_machine_that_has_avx2_and_no_more(tmp_path: Any) -> None:
-    features = [name for name in sorted(vectors.features()) if not name.startswith(("avx512", "avx10", "amx"))]
-    without = [f"-{name}" for name in sorted(vectors.features() - {*features})]
+    kept = [name for name in sorted(features()) if not name.startswith(("avx512", "avx10", "amx"))]
+    without = [f"-{name}" for name in sorted(features() - {*kept})]
     found = subprocess.run(
         [sys.executable, "-c", ON_AVX2],
         env=os.environ
         | {
             "NUMBA_CPU_NAME": "haswell",
-            "NUMBA_CPU_FEATURES": ",".join([*(f"+{name}" for name in features), *without]),
+            "NUMBA_CPU_FEATURES": ",".join([*(f"+{name}" for name in kept), *without]),
             "TRACEGRAD_FIRST_CALL": "compile",
             "TRACEGRAD_CACHE_DIR": str(tmp_path),
         },
@@ -504,7 +505,7 @@ def test_the_part_in_which_all_guards_hold(f: Any, n: int) -> None:
     np.testing.assert_allclose(tg.trace(f, tiered=False)(u), f(u), rtol=1e-15)
 
 
-@pytest.mark.skipif("avx2" not in vectors.features(), reason="needs AVX2")
+@pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
 def test_the_inner_part_of_a_stencil_has_no_masks() -> None:
     f = tg.trace(PADDED["near the ends"], tiered=False)
     (step,) = plan(f.explain(np.ones((11, 40))).optimized).steps

@@ -11,6 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.cpu import converts_halves
 from tracegrad.codegen.lanes import element_of, intrinsic, number, shaped
 
 __all__ = ["OF_FLOATS", "half_value", "popcount"]
@@ -96,6 +97,15 @@ def popcount(b: ir.IRBuilder, x: Any) -> Any:
 
 
 # -- half precision: 10 digits, exponents from -14 to 15 ---------------------------------------------------------------
+HALF, BITS = ir.HalfType(), ir.IntType(16)
+
+
+def _is_converted(t: Any) -> bool:
+    """Whether there is an instruction for numbers of this type. For doubles there is none, nor are two conversions
+    rounded once."""
+    return converts_halves() and isinstance(element_of(t), ir.FloatType)
+
+
 class _Half(_Float):
     """A float beside half precision: the bits of `one` and of its last digit there, and what becomes of the magnitude
     where it is a normal number there (`near`, as bits of the float) and where not (`small`)."""
@@ -120,6 +130,8 @@ class _Half(_Float):
 
 def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
     """The number of half precision that is nearest to `x`."""
+    if _is_converted(x.type):
+        return b.fpext(b.fptrunc(x, shaped(HALF, x)), x.type)
     of = _Half(b, x)
     return of.signed(
         of.choose(
@@ -133,6 +145,8 @@ def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
 
 def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
     """The bits of that number; those of a nan of half precision stay."""
+    if _is_converted(x.type):
+        return b.bitcast(b.fptrunc(x, shaped(HALF, x)), shaped(BITS, x))
     of = _Half(b, x)
     payload = b.sub(b.lshr(of.magnitude, of.int(of.cut)), of.int((of.infinity >> of.cut) - 0x7C00))
     bits = of.choose(
@@ -142,7 +156,7 @@ def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
         nan=b.select(b.icmp_unsigned("==", payload, of.int(0x7C00)), of.int(0x7E00), payload),
     )
     sign = b.lshr(of.sign, of.int(element_of(of.t).width - 16))
-    return b.trunc(b.or_(bits, sign), shaped(ir.IntType(16), x))
+    return b.trunc(b.or_(bits, sign), shaped(BITS, x))
 
 
 _HALF_OF_ONE, _BIAS = 0x3F000000, (127 - 15) << 23
@@ -150,6 +164,8 @@ _HALF_OF_ONE, _BIAS = 0x3F000000, (127 - 15) << 23
 
 def half_value(b: ir.IRBuilder, x: Any) -> Any:
     """The float that has, in half precision, the bits `x`."""
+    if converts_halves():
+        return b.fpext(b.bitcast(x, shaped(HALF, x)), shaped(ir.FloatType(), x))
     t, real = shaped(ir.IntType(32), x), shaped(ir.FloatType(), x)
     wide = b.zext(x, t)
     magnitude = b.and_(wide, number(t, 0x7FFF))

@@ -25,6 +25,7 @@ from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.jammed import jam_of
 from tracegrad.codegen.lanes import horizontal, number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.poly_llvm import PolyEmitter
 from tracegrad.codegen.rows_llvm import rows_loop
@@ -112,6 +113,7 @@ class KernelEmitter:
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
         self.products = products_of(kernel.body)
+        self.serial = is_serial(kernel)
         self.vectors, self.search = searching(kernel, vectors_of(kernel))
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self.carried = carried_of(kernel) if self.vectors is None else {}
@@ -481,6 +483,9 @@ class KernelEmitter:
 
     def loaded(self, pointer: Any, dtype: str) -> Any:
         """What lies at `pointer`, as it is in registers."""
+        if self.serial and dtype == "u16":
+            # As half precision LLVM would read it into what is left of a register, which waits for the turn before.
+            return self.b.load_atomic(pointer, "unordered", 2)
         value = self.b.load(pointer)
         return self.b.trunc(value, BOOL) if dtype == "bool" else value
 

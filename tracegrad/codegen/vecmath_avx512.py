@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from tracegrad.codegen.cpu import features
 from tracegrad.codegen.lanes import Spelled, lanes_of
 from tracegrad.codegen.vecmath_lang import Format, Real
-from tracegrad.codegen.vectors import features
 
 __all__ = ["exponent_of", "has_instructions", "scale"]
 

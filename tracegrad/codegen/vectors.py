@@ -7,14 +7,12 @@ vectoriser may make vectors of.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
-import llvmlite.binding as ll
-
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.cpu import cpu_name, features, has_masks_of_bytes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, accesses, flattened, used
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
@@ -22,8 +20,8 @@ from tracegrad.codegen.scalar import COST
 from tracegrad.codegen.woven import Woven
 
 __all__ = [
-    "Vectors", "dear_bytes", "dependent", "features", "narrowest_bytes", "rounded_up", "step_of", "stride_of",
-    "vector_bytes", "vectors_of",
+    "Vectors", "dear_bytes", "dependent", "narrowest_bytes", "rounded_up", "step_of", "stride_of", "vector_bytes",
+    "vectors_of",
 ]  # fmt: skip
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
@@ -57,7 +55,7 @@ def vector_bytes() -> int:
     if "avx2" not in features():
         return 0
     # Others are slower for a while after wide ones; LLVM does not use them there of itself.
-    return 64 if _has_masks_of_bytes() and _cpu().startswith("znver") else 32
+    return 64 if has_masks_of_bytes() and cpu_name().startswith("znver") else 32
 
 
 @cache
@@ -68,12 +66,8 @@ def dear_bytes() -> int:
     time, comparisons 0.75. But rows of 10 elements, of which there is less than one vector or little more, take up to
     1.4 of it.
     """
-    wide = _has_masks_of_bytes() and _cpu().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
+    wide = has_masks_of_bytes() and cpu_name().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
     return 64 if wide else vector_bytes()
-
-
-def _cpu() -> str:
-    return os.environ.get("NUMBA_CPU_NAME") or str(ll.get_host_cpu_name())
 
 
 @cache
@@ -84,23 +78,7 @@ def narrowest_bytes() -> int:
     the time of a scalar loop, and run as fast or, where a turn is dear, 1.2 to 1.6 times as fast. Lanes that are
     shorter it would ask one by one; comparisons, whose truths are bytes, would take 1.3 times as long.
     """
-    return 1 if _has_masks_of_bytes() else 4
-
-
-def _has_masks_of_bytes() -> bool:
-    return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features()
-
-
-@cache
-def features() -> set[str]:
-    """The features of the CPU that code is made for."""
-    given = os.environ.get("NUMBA_CPU_FEATURES")
-    if given is not None:
-        return {x[1:] for x in given.split(",") if x.startswith("+")}
-    found = {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
-    if os.environ.get("NUMBA_ENABLE_AVX", "1") == "0":
-        found = {name for name in found if not name.startswith("avx")}
-    return found
+    return 1 if has_masks_of_bytes() else 4
 
 
 def vectors_of(kernel: Kernel) -> Vectors | None:
