@@ -192,6 +192,8 @@ PRODUCTS: Rows = {
     "matvec": (np.matmul, "ar"),
     "matvec, transposed": (lambda a, c: a.T @ c, "ac"),
     "vecmat": (lambda c, a: c @ a, "ca"),
+    "matvec, 20 rows": (lambda x, y: x.reshape(20, -1) @ y[: x.size // 20], "xy"),
+    "vecmat, 20 rows": (lambda x, y: y[:20] @ x.reshape(20, -1), "xy"),
     "matmul": (np.matmul, "aB"),
     "matmul, a @ a.T": (lambda a: a @ a.T, "a"),
     "matmul, a.T @ a": (lambda a: a.T @ a, "a"),

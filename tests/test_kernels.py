@@ -15,6 +15,7 @@ from exact import assert_same, compiled, full_slice, graph_from, outputs_of, val
 from graphs import REAL, graph_of
 
 from tracegrad.avals import aval_of
+from tracegrad.codegen import chunks as chunks_module
 from tracegrad.codegen import plan as plan_module
 from tracegrad.codegen.orders import products_in_chunk
 from tracegrad.codegen.steps import Launch
@@ -456,9 +457,11 @@ def test_random_graphs_cut_into_small_chunks_are_exact(seeds: range, monkeypatch
         ("LEAST_ELEMENTS", 1),
         ("PARALLEL_COST", 100),
         ("LONG_ROW", 9),
-        ("RELEASE_GIL_COST", 500),
+        ("RUN", 16),
+        ("TOGETHER", 2),
     ):
-        monkeypatch.setattr(plan_module, name, value)
+        monkeypatch.setattr(chunks_module, name, value)
+    monkeypatch.setattr(plan_module, "RELEASE_GIL_COST", 500)
     chunks = 0
     for seed in seeds:
         graph = graph_from(seed, steps=8)

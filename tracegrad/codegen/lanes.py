@@ -57,6 +57,13 @@ def number(t: Any, value: Any) -> Any:
     return Spelled(t, f"splat ({t.element} {ir.Constant(t.element, value).get_reference()})")
 
 
+def splat(b: ir.IRBuilder, x: Any, lanes: int) -> Any:
+    """The vector that has the scalar `x` in all lanes."""
+    t = of_lanes(x.type, lanes)
+    anything, zeros = Spelled(t, "poison"), ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    return b.shuffle_vector(b.insert_element(anything, x, ir.Constant(ir.IntType(32), 0)), anything, zeros)
+
+
 def numbered(t: Any) -> Any:
     """The vector whose lanes hold their own numbers."""
     return ir.Constant(t, list(range(t.count)))

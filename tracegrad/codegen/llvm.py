@@ -42,7 +42,7 @@ from tracegrad.codegen.scalar_llvm import (
 )  # fmt: skip
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.support import fill
 from tracegrad.codegen.tiles import in_tiles, tiles_of
 from tracegrad.codegen.vector_search import row_loop
 from tracegrad.codegen.vectors import LIGHTEST, vectors_of
@@ -164,8 +164,7 @@ class KernelEmitter:
             mine = self.kernel.across_chunks in x.over
             if x.scatters or (self.in_memory(x) and mine):
                 start = self.stored(identity(x.combiner, x.value.dtype), x.value.dtype)
-                places = partial(self.b.gep, self.pointers[x.buffer])
-                loop(self.b, self.polys.emit(self.b, x.size), lambda i, at=places, x=start: self.b.store(x, at([i])))
+                fill(self.b, x.value.dtype, self.pointers[x.buffer], start, self.polys.emit(self.b, x.size))
 
     def _clip(self) -> None:
         """Leave out the iterations that do nothing."""

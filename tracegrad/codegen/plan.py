@@ -17,18 +17,17 @@ import numpy as np
 
 from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.bands import Band, bands_of, place_locals
+from tracegrad.codegen.chunks import chunked_loop, cut
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.dying import write_over_dying
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
-from tracegrad.codegen.lapack import is_native
-from tracegrad.codegen.loops import Compute, Kernel, Reduce, Store, accesses, flattened
+from tracegrad.codegen.loops import Compute, Reduce, Store, accesses, flattened
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
-from tracegrad.codegen.ordering import is_ordering
 from tracegrad.codegen.placed import ask_in_rows
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.products import factors_of, layout_of
@@ -46,12 +45,7 @@ from tracegrad.records import record
 
 __all__ = ["Plan", "calls_of", "functions_of", "plan", "plans_of", "rare_functions"]
 
-CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
-PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
-MOST_CHUNKS = 64  # of a kernel that reduces across chunks
 RELEASE_GIL_COST = 100_000
-LEAST_ELEMENTS = 4096  # of a chunk: with pieces of some lines, threads write what others fetch ahead
-LONG_ROW = 4096  # elements of an innermost loop that is worth cutting
 
 
 @record()
@@ -166,7 +160,7 @@ class _Planner:
             split_kernels(made)
             write_over_dying(made)
             made.bands = bands_of(made)
-        _cut(made)
+        cut(made)
         _place(made, nested)
         return made
 
@@ -256,7 +250,7 @@ def _lowered(
         operands = list(node.operands)
         return nested_step(Places(operands, [_block_of(made, x) for x in operands], outs, dims, node, planner.region))
     kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(step.roots))
-    kernel.chunked = _chunked_loop(kernel, made.arguments.sizes)
+    kernel.chunked = chunked_loop(kernel, made.arguments.sizes)
     partials = {
         x.buffer: x.size for x in kernel.body
         if isinstance(x, Reduce) and not x.scatters and kernel.across_chunks in x.over
@@ -274,18 +268,6 @@ def _outs(made: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
     node = roots[0].operands[0]
     named = {root.picks: made.buffers[root] for root in roots}
     return node, tuple([named.get(i, "") for i in range(len(node.aval))])  # type: ignore[arg-type]
-
-
-def _chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
-    """Cut the outermost loop, unless all reduce over it and a long innermost loop, which none reduces over, remains."""
-    last = len(kernel.loops) - 1
-    reductions = [x for x in kernel.body if isinstance(x, Reduce)]
-    if last < 1 or not reductions or is_serial(kernel):
-        return 0
-    outer, inner = kernel.loops[0].var, kernel.loops[last].var
-    if any(outer not in x.over or inner in x.over for x in reductions):
-        return 0
-    return last if kernel.loops[last].extent.evaluate(sizes) >= LONG_ROW else 0
 
 
 def _block_of(made: Plan, node: Node) -> str:
@@ -314,56 +296,6 @@ def _recomputed(made: Plan) -> dict[Node, str]:
 
 
 # -- what depends on the sizes -------------------------------------------------------------------------
-def _cut(made: Plan) -> None:
-    """Cut every kernel into chunks; start the accumulators that chunks share."""
-    sizes = made.arguments.sizes
-    for i, step in enumerate(made.steps):
-        if isinstance(step, Matmul):
-            made.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
-        elif isinstance(step, Nested):
-            made.cost += step.cost()
-        elif isinstance(step, Call) and (is_native(step.node) or is_ordering(step.node)):
-            made.cost += 8 * sum([x.aval.size for x in step.node.operands])
-        if not isinstance(step, Launch):
-            continue
-        kernel = step.kernel
-        extents = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
-        rows = extents.pop(kernel.chunked)
-        row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
-        made.cost += rows * row_cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
-        step.rows = rows if step.serial or not kernel.loops else _rows_of_chunk(math.prod(extents), row_cost)
-        if step.partials:
-            whole = sum(size.evaluate(sizes) for size in step.partials.values())
-            step.rows = max(step.rows, -(-rows // (MOST_CHUNKS if whole < 64 else 16)))
-        step.chunks = max(1, -(-rows // step.rows)) if rows else 1
-        step.parallel = step.chunks > 1 and rows * row_cost >= PARALLEL_COST
-        made.fills[i] = step.fills
-    for band in made.bands:
-        _cut_band(made, band)
-
-
-def _rows_of_chunk(elements: int, cost: int) -> int:
-    """How many rows of so many elements, and of this cost, a chunk has."""
-    enough = -(-LEAST_ELEMENTS // max(elements, 1))
-    return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
-
-
-def _cut_band(made: Plan, band: Band) -> None:
-    """Cut the rows of a band into chunks of some strips, which are the same for all of its steps."""
-    sizes = made.arguments.sizes
-    steps = [step for i in band.steps if isinstance(step := made.steps[i], Launch)]
-    counts = [math.prod(x.extent.evaluate(sizes) for x in step.kernel.loops) for step in steps]
-    cost = sum([n * max(step.kernel.cost, 1) for n, step in zip(counts, steps)])
-    rows = _rows_of_chunk(max(counts) // band.rows, -(-cost // band.rows))
-    if any(step.partials for step in steps):
-        whole = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
-        rows = max(rows, -(-band.rows // (MOST_CHUNKS if whole < 64 else 16)))
-    rows = max(-(-rows // band.strip), 1) * band.strip
-    for step, unit in zip(steps, band.units):
-        step.rows, step.chunks = rows * unit, -(-band.rows // rows)
-        step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
-
-
 def _to_stack(made: Plan, dims: Dims) -> None:
     """Keep the small temporaries of a region on the stack, where LLVM makes registers of them."""
     for node, name in made.buffers.items():

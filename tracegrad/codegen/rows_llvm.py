@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.lanes import Spelled, number, of_lanes
+from tracegrad.codegen.lanes import Spelled, number, of_lanes, splat
 from tracegrad.codegen.loops import Guard, Load, Reduce, Store
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, identity, is_extremum
 from tracegrad.codegen.vector_llvm import I32, VectorLoop
@@ -87,7 +87,7 @@ class _RowsLoop(VectorLoop):
                 self.values[key] = ir.Constant(t, [lane % self.size for lane in range(self.lanes)])
             else:
                 rows = ir.Constant(t, [lane // self.size + k * self.rows for lane in range(self.lanes)])
-                self.values[key] = self.b.add(self._splat(self.i), rows)
+                self.values[key] = self.b.add(splat(self.b, self.i, self.lanes), rows)
         return self.values[key]
 
     def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.lanes import splat
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop
 
@@ -136,10 +137,7 @@ class _Small:
 
     def splat(self, x: Any) -> Any:
         """`x` in all lanes."""
-        b, kind = self.b, ir.VectorType(x.type, self.lanes)
-        one = b.insert_element(ir.Constant(kind, ir.Undefined), x, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
-        return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
+        return splat(self.b, x, self.lanes)
 
     def load(self, at: Any, mask: Any) -> Any:
         pointer = self.vector.as_pointer()

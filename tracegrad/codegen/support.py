@@ -16,9 +16,11 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracegrad.avals import dtype_named
+from tracegrad.codegen.lanes import splat
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
-__all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "loop", "signature", "support_module"]
+__all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "fill", "loop", "signature", "support_module"]
 
 MERGED = ("tg_merge", "tg_combine")
 _LANES = {"f32": 16, "f64": 8}
@@ -53,8 +55,7 @@ def _define(function: ir.Function) -> None:
         task, context, chunks = function.args
         loop(b, chunks, lambda c: b.call(task, [context, c]))
     elif function.name.startswith("tg_fill"):
-        out, value, count = function.args
-        loop(b, count, lambda i: b.store(value, b.gep(out, [i])))
+        fill(b, function.name.rpartition(".")[2], *function.args)
     elif function.name.startswith("tg_merge"):
         _, combiner, dtype = function.name.split(".")
         _merge(b, combiner, dtype, *function.args)
@@ -62,6 +63,17 @@ def _define(function: ir.Function) -> None:
         merge = function.module.globals[function.name.replace("tg_combine", "tg_merge")]
         _combine(b, merge, *function.args)
     b.ret_void()
+
+
+def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
+    """Store `value`, as it lies in memory, so many times, a line of the cache at a time."""
+    lanes = 64 // dtype_named(dtype).itemsize
+    line, several = splat(b, value, lanes), ir.VectorType(value.type, lanes).as_pointer()
+    lines = b.udiv(count, ir.Constant(I64, lanes))
+    whole = b.mul(lines, ir.Constant(I64, lanes))
+    at = b.bitcast(out, several)
+    loop(b, lines, lambda i: b.store(line, b.gep(at, [i]), align=1))
+    loop(b, b.sub(count, whole), lambda i: b.store(value, b.gep(out, [b.add(whole, i)])))
 
 
 def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, more: Any, size: Any) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARALLEL_COST", "Turns", "turns_of", "turns_of_share"]
 
-PARALLEL_COST = 200_000  # of a loop: as that of a kernel
+PARALLEL_COST = 200_000  # below this a loop, or a kernel, runs in the calling thread: some 50 microseconds
 SHARE_COST = 131_072  # of the turns that a thread runs at a time: some 30 microseconds
 MOST_SHARES = 64
 ROOM = 2**26  # bytes of temporary values, for all threads

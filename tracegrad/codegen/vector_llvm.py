@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from tracegrad.codegen.fused import computed, factors_of
-from tracegrad.codegen.lanes import Spelled, number, numbered, of_lanes
+from tracegrad.codegen.lanes import number, numbered, of_lanes, splat
 from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
@@ -54,9 +54,11 @@ class VectorLoop:
         self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
         self.copies = range(max(len(outer.copies), 1))
         self.memory = Memory(self.b, vectors.lanes, vectors.least)
-        # Iterations that share a turn are enough to do at a time. Where few are left over, they need no fast loop.
+        # Iterations that share a turn are enough to do at a time. Where few are left over, they need no fast loop, but
+        # where what is stored is soon read again: that is slow with a mask.
         alone = outer.jam is None or (outer.jam.brief and not outer.copies)
-        self.several = vectors.at_once if alone else min(vectors.at_once, int(bool(outer.copies)))
+        again = any(outer.in_memory(x) for x in outer.reductions)
+        self.several = vectors.at_once if alone else min(vectors.at_once, int(bool(outer.copies) or again))
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
         self.scalars: list[dict[str, Any]] = []  # of each copy, what does not vary
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
@@ -313,16 +315,11 @@ class VectorLoop:
             self.fixed[key] = found
         return self.fixed[key]
 
-    def _splat(self, x: Any) -> Any:
-        t = of_lanes(x.type, self.lanes)
-        anything, zeros = Spelled(t, "poison"), ir.Constant(of_lanes(I32, self.lanes), [0] * self.lanes)
-        return self.b.shuffle_vector(self.b.insert_element(anything, x, I32(0)), anything, zeros)
-
     def _everywhere(self, key: Any, x: Any) -> Any:
         """A scalar of before the loops, in each lane."""
         if (key := ("splat", key)) not in self.fixed:
             with self._before():
-                self.fixed[key] = self._splat(x)
+                self.fixed[key] = splat(self.b, x, self.lanes)
         return self.fixed[key]
 
     # -- one turn ----------------------------------------------------------------------------------------
@@ -420,7 +417,7 @@ class VectorLoop:
             if k:
                 self.values[key] = self.b.add(self._variable(name, 0), number(t, k * self.lanes))
             else:
-                self.values[key] = self.b.add(self._splat(self.i), numbered(t))
+                self.values[key] = self.b.add(splat(self.b, self.i, self.lanes), numbered(t))
         return self.values[key]
 
     # -- memory --------------------------------------------------------------------------------------------

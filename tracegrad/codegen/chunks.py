@@ -1,0 +1,116 @@
+"""How kernels are cut into chunks, of which threads take one after the other.
+
+The cut depends on the sizes alone, so bits do not depend on the number of threads. A chunk is some iterations of one
+loop of the kernel: of the outermost, or of the innermost where all reduce over the outermost and rows are long.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tracegrad.avals import dtype_named
+from tracegrad.codegen.bands import Band
+from tracegrad.codegen.lapack import is_native
+from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.nest import is_serial
+from tracegrad.codegen.nested import Nested
+from tracegrad.codegen.ordering import is_ordering
+from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.turns import PARALLEL_COST
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["chunked_loop", "cut"]
+
+CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
+MOST_CHUNKS = 64  # of a kernel that reduces across chunks
+MOST_PARTIAL = 16  # where what it reduces is long
+LEAST_ELEMENTS = 4096  # of a chunk: with pieces of some lines, threads write what others fetch ahead
+FEW_ROWS = 512  # beside fewer, the partial results of all chunks would be more than a tenth of what is read
+LONGEST_ROW = 1 << 15  # elements of which there may be a partial result for each chunk
+LONG_ROW = 4096  # elements of which a chunk may have a part
+RUN = 1 << 14  # bytes of that part, if it leaves four of them: of shorter runs nothing is fetched ahead
+TOGETHER = 8  # rows that come from memory together, and share what they read
+
+
+def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
+    """The number of the loop to cut: the outermost, unless all reduce over it, none over a long innermost one, and what
+    each chunk would leave of that is much beside what it reads."""
+    last = len(kernel.loops) - 1
+    reductions = [x for x in kernel.body if isinstance(x, Reduce)]
+    if last < 1 or not reductions or is_serial(kernel):
+        return 0
+    outer, inner = kernel.loops[0].var, kernel.loops[last].var
+    if any(outer not in x.over or inner in x.over for x in reductions):
+        return 0
+    rows, columns = (kernel.loops[i].extent.evaluate(sizes) for i in (0, last))
+    return last if columns >= LONG_ROW and (rows < FEW_ROWS or columns > LONGEST_ROW) else 0
+
+
+def cut(made: Plan) -> None:
+    """Cut every kernel into chunks; start the accumulators that chunks share."""
+    sizes = made.arguments.sizes
+    for i, step in enumerate(made.steps):
+        if isinstance(step, Matmul):
+            made.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
+        elif isinstance(step, Nested):
+            made.cost += step.cost()
+        elif isinstance(step, Call) and (is_native(step.node) or is_ordering(step.node)):
+            made.cost += 8 * sum([x.aval.size for x in step.node.operands])
+        elif isinstance(step, Launch):
+            made.cost += _cut_kernel(step, sizes)
+            made.fills[i] = step.fills
+    for band in made.bands:
+        _cut_band(made, band)
+
+
+def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
+    """Cut a kernel into chunks; what it costs."""
+    kernel = step.kernel
+    extents = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
+    rows = extents.pop(kernel.chunked)
+    row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
+    cost = rows * row_cost
+    if step.serial or not kernel.loops:
+        step.rows = rows
+    else:
+        step.rows = _rows_of_chunk(math.prod(extents), row_cost)
+        if step.partials:
+            step.rows = max(step.rows, _fewest_rows(rows, [step], sizes))
+        if kernel.chunked:
+            wide = max(dtype_named(dtype).itemsize for dtype, _ in kernel.buffers.values())
+            step.rows = max(step.rows, min(RUN // wide, -(-rows // 4)))
+        elif rows >= 4 * TOGETHER and any(isinstance(x, Reduce) for x in kernel.body):
+            step.rows = -(-step.rows // TOGETHER) * TOGETHER
+    step.chunks = max(1, -(-rows // step.rows)) if rows else 1
+    step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
+    return cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
+
+
+def _rows_of_chunk(elements: int, cost: int) -> int:
+    """How many rows of so many elements, and of this cost, a chunk has."""
+    enough = -(-LEAST_ELEMENTS // max(elements, 1))
+    return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
+
+
+def _fewest_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> int:
+    """How many of the rows a chunk has at least, where each leaves partial results."""
+    longest = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
+    return -(-rows // (MOST_CHUNKS if longest < 64 else MOST_PARTIAL))
+
+
+def _cut_band(made: Plan, band: Band) -> None:
+    """Cut the rows of a band into chunks of some strips, which are the same for all of its steps."""
+    sizes = made.arguments.sizes
+    steps = [step for i in band.steps if isinstance(step := made.steps[i], Launch)]
+    counts = [math.prod(x.extent.evaluate(sizes) for x in step.kernel.loops) for step in steps]
+    cost = sum([n * max(step.kernel.cost, 1) for n, step in zip(counts, steps)])
+    rows = _rows_of_chunk(max(counts) // band.rows, -(-cost // band.rows))
+    if any(step.partials for step in steps):
+        rows = max(rows, _fewest_rows(band.rows, steps, sizes))
+    rows = max(-(-rows // band.strip), 1) * band.strip
+    for step, unit in zip(steps, band.units):
+        step.rows, step.chunks = rows * unit, -(-band.rows // rows)
+        step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
