@@ -159,7 +159,7 @@ def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
 
 
 # The versions of LLVM that know the option below: one that does not ends the process.
-_KNOWN = (20,)
+_KNOWN = (20, 21, 22)
 
 
 @contextmanager
