@@ -1,8 +1,10 @@
-"""Transposed copies go tile by tile, and are what NumPy's are, for all numbers of rows and columns."""
+"""What is transposed goes tile by tile, and is what NumPy's is, for all numbers of rows and columns."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,12 +69,75 @@ def test_the_columns_of_a_tile_are_the_rows_of_its_transpose(t: Any, size: int, 
     np.testing.assert_array_equal(out, a.T)
 
 
+# By name: of two matrices, a row and a column, what is computed of a transposed one besides.
+BESIDE: dict[str, Callable[..., Any]] = {
+    "a.T + b": lambda a, b, row, column: a.T + b,
+    "b - a.T": lambda a, b, row, column: b - a.T,
+    "backwards": lambda a, b, row, column: a.T * 3 - b[::-1, ::-1],
+    "two turned": lambda a, b, row, column: np.copy((a.T * (a[:, ::-1].T[::-1] + 1)), order="C"),
+    "a row": lambda a, b, row, column: a.T * row + b,
+    "a column": lambda a, b, row, column: a.T * column + b,
+    "both, and a number": lambda a, b, row, column: (a.T + column) * row + b * 2 + a[0, 0],
+    "two results": lambda a, b, row, column: (a.T + b, a.T - b),
+    "chosen": lambda a, b, row, column: np.where(b < a.T, a.T, b),
+    "extremum": lambda a, b, row, column: np.maximum(a.T, b),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32"])
+@pytest.mark.parametrize("name", BESIDE)
+def test_light_arithmetic_beside_a_transposed_matrix_is_numpys(name: str, dtype: str) -> None:
+    rng, f = np.random.default_rng(0), BESIDE[name]
+    compiled = tg.trace(f, tiered=False)
+    for rows, columns in ((1, 5), (3, 4), (4, 4), (8, 8), (9, 8), (17, 31), (33, 130), (300, 65)):
+        a, b = rng.integers(-50, 50, (columns, rows)), rng.integers(-50, 50, (rows, columns))
+        args = [x.astype(dtype) for x in (a, b, b[0], b[:, :1])]
+        for got, want in zip(np.atleast_3d(compiled(*args)), np.atleast_3d(f(*args)), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_axes_are_numpys_in_any_order(order: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    compiled = tg.trace(lambda a: np.ascontiguousarray(np.transpose(a, order)), tiered=False)
+    moved = tg.trace(lambda a, b: np.transpose(a, order) + b, tiered=False)
+    for shape in ((3, 4, 5), (17, 9, 33), (8, 100, 16), (70, 64, 65)):
+        for dtype in ("f8", "f4", "i2", "?"):
+            a = rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
+            turned = a.transpose(order)
+            np.testing.assert_array_equal(compiled(a), turned)
+            np.testing.assert_array_equal(moved(a, np.ones(turned.shape, dtype)), turned + np.ones((), dtype))
+
+
+def test_a_matrix_that_its_own_transpose_is_added_to_is_numpys() -> None:
+    a = np.random.default_rng(0).normal(size=(67, 67))
+
+    def added(a: Any) -> Any:
+        a += a.T
+        return a
+
+    np.testing.assert_array_equal(tg.trace(added, tiered=False)(a.copy()), a + a.T)
+    slopes = tg.grad(lambda a: np.sum((a + a.T) ** 2))(a)
+    np.testing.assert_allclose(slopes, 4 * (a + a.T), rtol=1e-15)
+
+
 @pytest.mark.skipif(not vector_bytes(), reason="needs AVX2")
-def test_only_what_is_transposed_and_nothing_else_goes_by_tiles() -> None:
+def test_what_is_transposed_goes_by_tiles_alone_or_beside_light_arithmetic() -> None:
     a, b = np.ones((40, 30)), np.ones((30, 40))
     for dtype, edge in (("f8", 4), ("f4", 8), ("i2", 8), ("?", 16)):
         (found,) = map(tiles_of, kernels(turned, a.astype(dtype)))
         assert found is not None
         assert found.edge == edge
-    for f in (lambda a, b: a + b.T, lambda a, b: np.copy(a), lambda a, b: np.copy(a.T[::2]), lambda a, b: -a.T):
-        assert [tiles_of(kernel) for kernel in kernels(f, a, b)] == [None], f
+    for name, f in BESIDE.items():
+        (found,) = map(tiles_of, kernels(f, a, b, b[0], b[:, :1]))
+        assert (found is None) == (name == "backwards")
+    for f in (
+        lambda a, b: np.copy(a),
+        lambda a, b: np.copy(a.T[::2]),  # no whole vectors of it lie along memory
+        lambda a, b: np.exp(a.T) * b,  # dear
+        lambda a, b: np.sum(a.T * b, axis=1),  # reduced
+        lambda a, b: (a.T + b).astype(np.float32),  # of two sizes
+        lambda a, b: a.T * a[::-1].T * a[:, ::-1].T + b,  # three are more than registers hold
+    ):
+        assert [tiles_of(kernel) for kernel in kernels(f, a, b)] == [None]

@@ -17,6 +17,7 @@ from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested
 from tracegrad.codegen.ordering import is_ordering
 from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.turns import PARALLEL_COST
 
 if TYPE_CHECKING:
@@ -82,11 +83,19 @@ def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
         if kernel.chunked:
             wide = max(dtype_named(dtype).itemsize for dtype, _ in kernel.buffers.values())
             step.rows = max(step.rows, min(RUN // wide, -(-rows // 4)))
-        elif rows >= 4 * TOGETHER and any(isinstance(x, Reduce) for x in kernel.body):
-            step.rows = -(-step.rows // TOGETHER) * TOGETHER
+        elif rows >= 4 * (together := _together(kernel)):
+            step.rows = -(-step.rows // together) * together
     step.chunks = max(1, -(-rows // step.rows)) if rows else 1
     step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
     return cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
+
+
+def _together(kernel: Kernel) -> int:
+    """How many rows are best done by one thread."""
+    if any(isinstance(x, Reduce) for x in kernel.body):
+        return TOGETHER
+    tiles = tiles_of(kernel)
+    return tiles.rows if tiles is not None and len(kernel.loops) == 2 else 1
 
 
 def _rows_of_chunk(elements: int, cost: int) -> int:

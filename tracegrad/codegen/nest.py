@@ -1,7 +1,8 @@
 """The loop nest of a kernel: its order, and loops that can run as one.
 
-The innermost loop should run along memory, or reduce into a register; adjacent loops are merged when every access runs
-through them as through one. Nothing else depends on the order: kernels are written so that any order is right.
+The innermost loop should run along memory, or reduce into a register, and the one around it along what that goes
+across; adjacent loops are merged when every access runs through them as through one. Nothing else depends on the order:
+kernels are written so that any order is right.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def arrange(kernel: Kernel) -> Kernel:
         _choose_innermost(kernel)
         for position in range(len(kernel.loops) - 2, -1, -1):
             _merge(kernel, position)
+        _bring_together(kernel)
     return kernel
 
 
@@ -51,6 +53,17 @@ def _choose_innermost(kernel: Kernel) -> None:
         if cost < best_cost:
             best, best_cost = position, cost
     kernel.loops.append(kernel.loops.pop(best))
+
+
+def _bring_together(kernel: Kernel) -> None:
+    """Put a loop along which memory is read that the innermost goes across next to that: see `tiles`."""
+    every, inner = accesses(kernel.body), kernel.loops[-1].var
+    if any(isinstance(x, Reduce) for x in every):
+        return
+    across = [x for x in every if isinstance(x, Load) and x.address.coefficient(inner).value not in (-1, 0, 1)]
+    along = [k for k, each in enumerate(kernel.loops) if any(x.address.coefficient(each.var) == 1 for x in across)]
+    if along and len(kernel.loops) - 2 not in along:
+        kernel.loops.insert(-1, kernel.loops.pop(along[-1]))
 
 
 def _cost(access: Any, var: str) -> float:

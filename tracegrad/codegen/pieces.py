@@ -27,6 +27,7 @@ from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, constant_of, memory_type
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
+from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 
@@ -53,7 +54,8 @@ class Piece:
         """Of what kind its LLVM IR is: see `tracegrad.runtime.pipelines`. Who does not compile it need not know."""
         if self.calls:
             return "calls"
-        return "loops" if self.loops is None or vectors_of(self.loops) is None else "vectors"
+        scalar = self.loops is None or (vectors_of(self.loops) is None and tiles_of(self.loops) is None)
+        return "loops" if scalar else "vectors"
 
 
 # -- kernels -------------------------------------------------------------------------------------------------

@@ -1,42 +1,44 @@
-"""Kernels that do nothing but transpose: tile by tile, in registers.
+"""Kernels that transpose, alone or beside light arithmetic, as `a + a.T`: tile by tile, in registers.
 
-An element at a time, each is a load and a store. A tile is as many vectors, read along memory, as they have elements;
-in registers rows become columns, and these are written along memory. Where the rows of the matrix are no multiple of a
-tile, the last tile begins earlier, and writes some elements a second time.
+An element at a time, each is a load of its own. A tile is as many vectors, read along memory, as they have elements; in
+registers rows become columns, as which the results are written. Where the rows of the matrix are no multiple of a tile,
+the last tile begins earlier, and writes some elements a second time.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llvmlite import ir
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.lanes import of_lanes
-from tracegrad.codegen.loops import Kernel, Load, Store
-from tracegrad.codegen.scalar_llvm import I64, memory_type
+from tracegrad.codegen.fused import computed
+from tracegrad.codegen.lanes import of_lanes, splat
+from tracegrad.codegen.loops import Compute, Kernel, Load, Operand, Store
+from tracegrad.codegen.scalar_llvm import I64, constant, memory_type
 from tracegrad.codegen.support import loop
-from tracegrad.codegen.vectors import vector_bytes
+from tracegrad.codegen.vectors import LIGHTEST, vector_bytes
 
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
 
-__all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
+__all__ = ["Tiles", "in_tiles", "is_across", "tiles_of", "transposed"]
 
 I32 = ir.IntType(32)
 GROUP = 16  # bytes within which neighbours are interleaved by one instruction
 WORDS = 32  # bytes of vectors of elements of 4 and 8 bytes; longer ones lie in two lines of the cache each
+MOST_TURNED = 2  # arrays, the tiles of which registers hold
 STRIP = 256  # columns that are gone through row by row
 LINE = 64  # bytes; shorter pieces of one are best written one after the other
 
 
 class Tiles(NamedTuple):
-    """What is transposed, how many elements the edge of a tile has, and how many columns a strip."""
+    """How many elements the edge of a tile has, how many columns a strip, and how many rows are read as whole lines."""
 
-    load: Load
-    store: Store
     edge: int
     strip: int
+    rows: int
 
 
 def tiles_of(kernel: Kernel) -> Tiles | None:
@@ -45,19 +47,36 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
         return None
-    match kernel.body:
-        case [Load() as load, Store() as store] if store.value == load.out and store.buffer != load.buffer:
-            row, column = (each.var for each in kernel.loops[-2:])
-            for address, along, across in ((load.address, row, column), (store.address, column, row)):
-                if address.coefficient(along) != 1 or address.coefficient(across).symbols & {row, column}:
-                    return None
-            size = dtype_named(load.out.dtype).itemsize
-            return (
-                Tiles(load, store, WORDS // size, STRIP)
-                if size >= 4
-                else Tiles(load, store, GROUP // size, LINE // size)
-            )
-    return None
+    if not all(isinstance(x, Load | Store | Compute) for x in kernel.body) or not _is_apart(kernel):
+        return None
+    row, column = (each.var for each in kernel.loops[-2:])
+    every = [x for x in kernel.body if isinstance(x, Load | Store)]
+    turned = [x for x in every if is_across(x, row, column)]
+    if not 1 <= len(turned) <= MOST_TURNED or not all(x in turned or _is_along(x, row, column) for x in every):
+        return None
+    size, *others = {dtype_named((x.out if isinstance(x, Load) else x.value).dtype).itemsize for x in every}
+    if size >= 4 and not others and kernel.cost <= LIGHTEST:
+        return Tiles(WORDS // size, STRIP, LINE // size)
+    return Tiles(GROUP // size, LINE // size, LINE // size) if len(kernel.body) == 2 and not others else None
+
+
+def is_across(x: Load | Store, row: str, column: str) -> bool:
+    """Whether an array is read along the rows of the tiles, which go along the columns of the results."""
+    if not isinstance(x, Load) or x.address.coefficient(row) != 1 or x.address.coefficient(column).value in (0, 1):
+        return False
+    return not x.address.coefficient(column).symbols & {row, column}
+
+
+def _is_along(x: Load | Store, row: str, column: str) -> bool:
+    """Whether an array is read or written along the columns, or has one element for all of them."""
+    step = x.address.coefficient(column).value
+    return (step == 1 or (step == 0 and isinstance(x, Load))) and not x.address.coefficient(row).symbols & {row, column}
+
+
+def _is_apart(kernel: Kernel) -> bool:
+    """Whether what is written is not read, and an element that is written twice is the same."""
+    read = {x.buffer for x in kernel.body if isinstance(x, Load)}
+    return not any(isinstance(x, Store) and x.buffer in read for x in kernel.body)
 
 
 def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> Any:
@@ -104,20 +123,47 @@ def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tup
 
 
 def _one(outer: KernelEmitter, tiles: Tiles, row: str, column: str) -> None:
-    b, t = outer.b, memory_type(tiles.load.out.dtype)
-    size, vector = dtype_named(tiles.load.out.dtype).itemsize, of_lanes(t, tiles.edge)
+    b, rows = outer.b, range(tiles.edge)
+    made: dict[str, list[Any]] = {}  # the vectors of all rows
 
-    def places(x: Load | Store, var: str) -> list[Any]:
-        at = b.gep(outer.pointers[x.buffer], [outer.polys.emit(b, x.address)])
-        step = outer.polys.emit(b, x.address.coefficient(var))
-        found = [at]
-        while len(found) < tiles.edge:
-            found.append(b.gep(found[-1], [step]))
-        return [b.bitcast(pointer, vector.as_pointer()) for pointer in found]
+    def value(k: int, x: Operand) -> Any:
+        return made[x.name][k] if x.name else constant(x.value, x.dtype, tiles.edge)
 
-    vectors = [b.load(pointer, align=size) for pointer in places(tiles.load, column)]
-    for value, pointer in zip(transposed(b, vectors, GROUP // size), places(tiles.store, row), strict=True):
-        b.store(value, pointer, align=size)
+    for x in outer.kernel.body:
+        match x:
+            case Load():
+                made[x.out.name] = _loaded(outer, tiles, x, row, column)
+            case Compute():
+                made[x.out.name] = [computed(b, x, partial(value, k), outer.products) for k in rows]
+            case Store():
+                for k, place in enumerate(_places(outer, tiles, x, row)):
+                    b.store(value(k, x.value), place, align=dtype_named(x.value.dtype).itemsize)
+
+
+def _places(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> list[Any]:
+    """Pointers to the vectors of a tile, which are so far apart as turns of the loop over `var`."""
+    b, dtype = outer.b, (x.out if isinstance(x, Load) else x.value).dtype
+    found = [b.gep(outer.pointers[x.buffer], [outer.polys.emit(b, x.address)])]
+    step = outer.polys.emit(b, x.address.coefficient(var))
+    while len(found) < tiles.edge:
+        found.append(b.gep(found[-1], [step]))
+    vector = of_lanes(memory_type(dtype), tiles.edge).as_pointer()
+    return [b.bitcast(pointer, vector) for pointer in found]
+
+
+def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) -> list[Any]:
+    """What each row of a tile has of an array."""
+    b, size, t = outer.b, dtype_named(x.out.dtype).itemsize, memory_type(x.out.dtype)
+    if is_across(x, row, column):
+        vectors = [b.load(place, align=size) for place in _places(outer, tiles, x, column)]
+        return transposed(b, vectors, GROUP // size)
+    same = x.address.coefficient(row) == 0
+    places = _places(outer, tiles, x, row)[: 1 if same else None]
+    if x.address.coefficient(column) == 0:
+        found = [splat(b, b.load(b.bitcast(place, t.as_pointer())), tiles.edge) for place in places]
+    else:
+        found = [b.load(place, align=size) for place in places]
+    return found * tiles.edge if same else found
 
 
 def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[Any]:
