@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import math
+import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -35,7 +37,7 @@ from tracegrad.codegen.loops import (
 )
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.plan import Plan, plan
-from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
+from tracegrad.codegen.poly import ONE, ZERO, Poly, _known, poly
 from tracegrad.codegen.steps import Launch
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
@@ -95,6 +97,17 @@ def test_polynomials_print_canonically_and_know_their_parts() -> None:
     assert (p.value, poly(7).value, ZERO.value, (p - p).value) == (None, 7, 0, 0)
     assert p != 0
     assert ONE * p == p
+
+
+def test_equal_polynomials_are_one_object_while_they_live() -> None:
+    p = (i + 1) * n - i * 3 + j
+    assert p is j + n - 3 * i + i * n
+    assert copy.deepcopy(p) is pickle.loads(pickle.dumps(p)) is p
+    assert p is not p + 1
+    key = frozenset((p * p * p).terms.items())  # which nothing keeps but the caches of operations
+    for operation in (Poly.__add__, Poly.__mul__, Poly.coefficient, Poly.without):
+        operation.cache_clear()  # type: ignore[attr-defined]
+    assert key not in _known
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------

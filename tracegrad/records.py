@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -139,7 +140,11 @@ def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
         elif not field.init:
             value = f"default_{name}"
             space[value] = field.default
-        lines.append(f"set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+        if frozen and isinstance(vars(cls).get(name), types.MemberDescriptorType):  # quicker than to look for the slot
+            space[f"set_{name}"] = vars(cls)[name].__set__
+            lines.append(f"set_{name}(self, {value})")
+        else:
+            lines.append(f"set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     return lines or ["pass"]

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.errors import VerifyError
@@ -46,11 +46,10 @@ __all__ = [
 ]
 
 
-_NAMES = re.compile(r"\b([bskci]\d+)\b")
+_NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # of words: where one begins is asked last, which takes longest
 
 
-@record(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """A scalar: a named value, or (`name` empty) the immediate that `value` spells (so 0.0 and -0.0 differ)."""
 
     name: str
@@ -80,7 +79,7 @@ class Compute:
 
     def lines(self) -> list[str]:
         op = f"rounded {self.op}" if self.rounded else self.op
-        return [f"{self.out} = {op}({', '.join(map(str, self.args))}) : {self.out.dtype}"]
+        return [f"{self.out.name} = {op}({', '.join([x.name or x.value for x in self.args])}) : {self.out.dtype}"]
 
 
 @record(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Load:
     address: Poly
 
     def lines(self) -> list[str]:
-        return [f"{self.out} = load {self.buffer}[{self.address}] : {self.out.dtype}"]
+        return [f"{self.out.name} = load {self.buffer}[{self.address}] : {self.out.dtype}"]
 
 
 @record(frozen=True, slots=True)
@@ -173,8 +172,7 @@ SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters
 ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
 
 
-@record(frozen=True, slots=True)
-class Loop:
+class Loop(NamedTuple):
     var: str
     extent: Poly
 
@@ -226,12 +224,12 @@ class Kernel:
 
         Kernels with one signature are one function; the names say which arguments each of them passes.
         """
-        known = {*self.buffers, *self.symbols(), *self.constants(), *(x.var for x in self.loops)}
+        variables = {x.var for x in self.loops}
         loops = list(self.loops)
         if loops and loops[self.chunked].extent != 0:
             loops[self.chunked] = Loop(loops[self.chunked].var, Poly.symbol("rows"))
         parts = _NAMES.split(Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
-        used = [name for name in dict.fromkeys(parts[1::2]) if name in known]
+        used = [name for name in dict.fromkeys(parts[1::2]) if name[0] != "i" or name in variables]  # i64 is a dtype
         order = {name: f"{name[0]}{k}" for k, name in enumerate(used)}
         parts[1::2] = [order.get(name, name) for name in parts[1::2]]
         return "".join(parts), [name for name in used if name[0] != "i"]
@@ -239,11 +237,7 @@ class Kernel:
 
 def _indented(body: list[Any]) -> list[str]:
     """The lines of all instructions of a body."""
-    found = []
-    for x in body:
-        for line in x.lines():
-            found.append(f"  {line}")
-    return found
+    return [f"  {line}" for x in body for line in x.lines()]
 
 
 def flattened(body: list[Any]) -> list[Any]:

@@ -140,7 +140,7 @@ def _numbers(body: list[Any]) -> int:
 
 
 def _now(operand: Operand, names: dict[str, str]) -> Operand:
-    return replace(operand, name=names.get(operand.name, operand.name))
+    return operand._replace(name=names.get(operand.name, operand.name))
 
 
 def _renamed(x: Any, names: dict[str, str], places: dict[str, Poly]) -> Any:

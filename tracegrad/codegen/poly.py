@@ -7,30 +7,47 @@ do to an index (shift, scale, reverse) is a polynomial of it, so index maps comp
 from __future__ import annotations
 
 from functools import lru_cache
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 __all__ = ["ONE", "ZERO", "Poly", "poly"]
 
-Terms = frozenset[tuple[tuple[str, ...], int]]
+Monomial = tuple[str, ...]
 _KEPT = 1 << 12  # results of each operation: kernels ask for the same ones again and again
 
 
 class Poly:
-    """A polynomial with integer coefficients; immutable, hashable, prints canonically.
+    """A polynomial with integer coefficients; immutable, and prints canonically. Equal ones are one object.
 
-    `terms` are the coefficients by monomial, in the order of print; `key` is the same as a set.
+    `terms` are the coefficients by monomial, in the order of print; `symbols` those that occur, and `value` is the
+    integer that this is, or None.
 
     >>> i, n = Poly.symbol("i"), Poly.symbol("n")
     >>> (i + 1) * n - i
     -1*i + n + i*n
+    >>> n + i * n - i is (i + 1) * n - i
+    True
     """
 
-    __slots__ = ("_text", "key", "terms")
+    __slots__ = ("__weakref__", "_text", "symbols", "terms", "value")
+    terms: dict[Monomial, int]
+    symbols: frozenset[str]
+    value: int | None
+    _text: str | None
 
-    def __init__(self, terms: dict[tuple[str, ...], int]):
+    def __new__(cls, terms: dict[Monomial, int]) -> Poly:
+        key = frozenset(terms.items())
+        found = _known.get(key)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
         self.terms = terms if len(terms) < 2 else {m: terms[m] for m in sorted(terms, key=lambda m: (len(m), m))}
-        self.key = frozenset(terms.items())
-        self._text: str | None = None
+        self.symbols = frozenset([s for m in terms for s in m])
+        self.value = 0 if not terms else terms.get(()) if len(terms) == 1 else None
+        self._text = None
+        with _lock:  # another thread may have made it meanwhile
+            return _known.setdefault(key, self)
 
     @staticmethod
     @lru_cache(_KEPT)
@@ -42,13 +59,17 @@ class Poly:
     def constant(value: int) -> Poly:
         return Poly({(): int(value)} if value else {})
 
+    @lru_cache(_KEPT)  # noqa: B019 (all are one object each, of which few are ever made)
     def __add__(self, other: Any) -> Poly:
-        return _sum(self.key, poly(other).key)
+        terms = dict(self.terms)
+        for monomial, c in poly(other).terms.items():
+            terms[monomial] = terms.get(monomial, 0) + c
+        return Poly({m: c for m, c in terms.items() if c})
 
     __radd__ = __add__
 
     def __neg__(self) -> Poly:
-        return Poly({m: -c for m, c in self.terms.items()})
+        return self * -1
 
     def __sub__(self, other: Any) -> Poly:
         return self + -poly(other)
@@ -56,20 +77,24 @@ class Poly:
     def __rsub__(self, other: int) -> Poly:
         return -self + other
 
+    @lru_cache(_KEPT)  # noqa: B019
     def __mul__(self, other: Any) -> Poly:
-        return _product(self.key, poly(other).key)
+        terms: dict[Monomial, int] = {}
+        for m, c in self.terms.items():
+            for n, d in poly(other).terms.items():
+                monomial = tuple(sorted(m + n))
+                terms[monomial] = terms.get(monomial, 0) + c * d
+        return Poly({m: c for m, c in terms.items() if c})
 
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, int):
-            return self.terms == ({(): other} if other else {})
-        return isinstance(other, Poly) and self.key == other.key
+        return self is other or (isinstance(other, int) and self.value == other)
 
-    def __hash__(self) -> int:
-        return hash(self.key)
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Poly, (self.terms,)
 
     def __repr__(self) -> str:
         if self._text is None:
@@ -80,28 +105,19 @@ class Poly:
             self._text = " + ".join(parts or ["0"])
         return self._text
 
-    @property
-    def symbols(self) -> set[str]:
-        return {s for monomial in self.terms for s in monomial}
-
-    @property
-    def value(self) -> int | None:
-        """The integer that this is, or None."""
-        if not self.terms:
-            return 0
-        return self.terms.get(()) if len(self.terms) == 1 else None
-
+    @lru_cache(_KEPT)  # noqa: B019
     def coefficient(self, name: str) -> Poly:
         """The factor of `name`, which occurs at most linearly."""
-        return _coefficient(self.key, name)
+        return Poly({tuple([s for s in m if s != name]): c for m, c in self.terms.items() if name in m})
 
+    @lru_cache(_KEPT)  # noqa: B019
     def without(self, *names: str) -> Poly:
         """The terms that do not contain any of `names`."""
-        return _without(self.key, names)
+        return Poly({m: c for m, c in self.terms.items() if not any(n in m for n in names)})
 
     def substitute(self, values: dict[str, Poly]) -> Poly:
         """This polynomial with symbols replaced."""
-        if not any(s in values for m in self.terms for s in m):
+        if self.symbols.isdisjoint(values):
             return self
         total = ZERO
         for monomial, c in self.terms.items():
@@ -121,37 +137,13 @@ class Poly:
         return total
 
 
+_known: WeakValueDictionary[frozenset[tuple[Monomial, int]], Poly] = WeakValueDictionary()
+_lock = Lock()
+
+
 def poly(x: Any) -> Poly:
     """`x`, an integer or a polynomial, as a polynomial."""
     return x if isinstance(x, Poly) else Poly.constant(int(x))
-
-
-@lru_cache(_KEPT)
-def _sum(a: Terms, b: Terms) -> Poly:
-    terms = dict(a)
-    for monomial, c in b:
-        terms[monomial] = terms.get(monomial, 0) + c
-    return Poly({m: c for m, c in terms.items() if c})
-
-
-@lru_cache(_KEPT)
-def _product(a: Terms, b: Terms) -> Poly:
-    terms: dict[tuple[str, ...], int] = {}
-    for m, c in a:
-        for n, d in b:
-            monomial = tuple(sorted(m + n))
-            terms[monomial] = terms.get(monomial, 0) + c * d
-    return Poly({m: c for m, c in terms.items() if c})
-
-
-@lru_cache(_KEPT)
-def _coefficient(a: Terms, name: str) -> Poly:
-    return Poly({tuple([s for s in m if s != name]): c for m, c in a if name in m})
-
-
-@lru_cache(_KEPT)
-def _without(a: Terms, names: tuple[str, ...]) -> Poly:
-    return Poly({m: c for m, c in a if not any(n in m for n in names)})
 
 
 ZERO = Poly.constant(0)

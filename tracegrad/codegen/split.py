@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["split", "split_kernels"]
 
 MOST = 16  # parts of a kernel
+_APART = frozenset([Load, Store, Compute, Index, Guard])
 HEAVY = 24  # the cost of an element from which on guards within rows cost less than what they guard
 
 Part = tuple[int, int]  # the first iteration of a loop, and the one behind the last
@@ -69,8 +70,8 @@ def _launch(part: Kernel, whole: Launch) -> Launch:
 def _apart(kernel: Kernel) -> list[Kernel]:
     """A kernel for each store, where all together have too many guards and none has a value that another one needs."""
     stores = [x for x in kernel.body if isinstance(x, Store)]
-    few = sum(isinstance(x, Guard) for x in kernel.body) <= MOST or len(stores) < 2
-    if few or not all(isinstance(x, Load | Store | Compute | Index | Guard) for x in kernel.body):
+    kinds = [type(x) for x in kernel.body]
+    if kinds.count(Guard) <= MOST or len(stores) < 2 or not _APART.issuperset(kinds):
         return [kernel]
     bodies = [_needed([x for x in kernel.body if x is store or not isinstance(x, Store)]) for store in stores]
     if sum(map(len, bodies)) != len(kernel.body):
@@ -93,7 +94,7 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
     guards = [x for x in body if isinstance(x, Guard)]
     if not 0 < len(guards) <= MOST:
         return [kernel]
-    if not all(isinstance(x, Load | Store | Compute | Index | Check | Guard) for x in body):
+    if not (_APART | {Check}).issuperset(map(type, body)):
         return [kernel]
     cuts = _cuts(kernel, guards, arguments.sizes)
     if cuts is None or _is_woven(kernel):
@@ -332,7 +333,7 @@ def _needed(body: list[Any]) -> list[Any]:
 def _numbered(body: list[Any], start: int = 0) -> list[Any]:
     """The instructions with values numbered from `start` on."""
     named = [x.out for x in body if not isinstance(x, Store | Reduce)]
-    values = {out.name: replace(out, name=f"v{k}") for k, out in enumerate(named, start)}
+    values = {out.name: out._replace(name=f"v{k}") for k, out in enumerate(named, start)}
     places = {name: Poly.symbol(out.name) for name, out in values.items()}
     found = [_moved(_given(x, values), places) for x in body]
     return [x if isinstance(x, Store | Reduce) else replace(x, out=values[x.out.name]) for x in found]
