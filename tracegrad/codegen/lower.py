@@ -197,8 +197,10 @@ class Lowering:
     # -- instructions --------------------------------------------------------------------------------
     def address(self, node: Node, index: tuple[Poly, ...]) -> Poly:
         """The row-major position of `index` in the memory of `node`."""
-        total = ZERO
-        for i, d in zip(index, self.dims.shape(node)):
+        if not index:
+            return ZERO
+        total, *rest = index
+        for i, d in zip(rest, self.dims.shape(node)[1:]):
             total = total * d + i
         return total
 

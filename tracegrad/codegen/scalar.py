@@ -104,40 +104,68 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
 
 
 Emit = Callable[[str, tuple[Operand, ...], str], Operand]
+_Part = Callable[[dict[str, Operand], Emit], Any]  # emits a part of a template; a number stays one
 
 
 def evaluate(template: str, operands: dict[str, Operand], emit: Emit) -> Operand:
     """Emit the template for `operands`; `emit(function, args, dtype)` appends one instruction."""
-    result = _walk(_parsed(template), operands, emit)
+    result = _emitter(template)(operands, emit)
     assert isinstance(result, Operand)
     return result
 
 
-def _walk(tree: ast.expr, env: dict[str, Operand], emit: Emit) -> Any:
+@cache
+def _emitter(template: str) -> _Part:
+    return _part(_parsed(template))
+
+
+def _part(tree: ast.expr) -> _Part:
     match tree:
         case ast.Name(id=name):
-            return env[name]
+            return lambda operands, emit: operands[name]
         case ast.Constant(value=value):
-            return value
+            return lambda operands, emit: value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            x = _walk(operand, env, emit)
-            return emit("neg", (x,), x.dtype) if isinstance(x, Operand) else -x
+            return _negated(_part(operand))
         case ast.BinOp(left=left, op=op, right=right):
-            args = _typed([_walk(left, env, emit), _walk(right, env, emit)])
-            return emit(_BINARY[type(op)], args, args[0].dtype)
+            return _applied(_BINARY[type(op)], [left, right])
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            args = _typed([_walk(left, env, emit), _walk(right, env, emit)])
-            return emit(_COMPARE[type(op)], args, "bool")
+            return _applied(_COMPARE[type(op)], [left, right], "bool")
+        case ast.Call(func=ast.Name(id="where"), args=[mask, *choices]):
+            return _chosen(_part(mask), [*map(_part, choices)])
         case ast.Call(func=ast.Name(id=name), args=given):
-            values = [_walk(x, env, emit) for x in given]
-            if name == "where":
-                args = (values[0], *_typed(values[1:]))
-                return emit(name, args, args[1].dtype)
-            args = _typed(values)
-            return emit(name, args, _RESULTS.get(name, args[0].dtype))
+            return _applied(name, given, _RESULTS.get(name, ""))
     raise ValueError(f"not a scalar template: {ast.unparse(tree)}")
 
 
+def _applied(name: str, given: list[ast.expr], dtype: str = "") -> _Part:
+    """A function of the values of these parts, whose result is of this dtype, or else of theirs."""
+    parts = [*map(_part, given)]
+
+    def part(operands: dict[str, Operand], emit: Emit) -> Operand:
+        args = _typed([x(operands, emit) for x in parts])
+        return emit(name, args, dtype or args[0].dtype)
+
+    return part
+
+
+def _chosen(mask: _Part, choices: list[_Part]) -> _Part:
+    def part(operands: dict[str, Operand], emit: Emit) -> Operand:
+        args = (mask(operands, emit), *_typed([x(operands, emit) for x in choices]))
+        return emit("where", args, args[1].dtype)
+
+    return part
+
+
+def _negated(of: _Part) -> _Part:
+    def part(operands: dict[str, Operand], emit: Emit) -> Any:
+        x = of(operands, emit)
+        return emit("neg", (x,), x.dtype) if isinstance(x, Operand) else -x
+
+    return part
+
+
 def _typed(values: list[Any]) -> tuple[Operand, ...]:
-    (dtype, *_) = [v.dtype for v in values if isinstance(v, Operand)]
-    return tuple([v if isinstance(v, Operand) else Operand("", dtype, immediate(v, dtype)) for v in values])
+    """The values as operands: numbers are immediates of the dtype that the others have."""
+    dtype = next(x.dtype for x in values if type(x) is Operand)
+    return tuple([x if type(x) is Operand else Operand("", dtype, immediate(x, dtype)) for x in values])

@@ -21,6 +21,7 @@ __all__ = ["write_out_choices", "write_out_reductions"]
 MOST = 96  # instructions
 MOST_OF_CHOICES = 240  # the same, where nothing is reduced
 MOST_TIMES = 16
+_OF_CHOICES = frozenset([Compute, Load, Index, Guard, Store])
 
 
 def write_out_reductions(kernel: Kernel) -> None:
@@ -42,7 +43,7 @@ def write_out_choices(kernel: Kernel) -> None:
     Where guards ask for nothing else, a kernel for each part does the same (`split`).
     """
     body = flattened(kernel.body)
-    if not all(isinstance(x, Compute | Load | Index | Guard | Store) for x in body):
+    if not _OF_CHOICES.issuperset(map(type, body)):
         return
     short = {loop.var for loop in kernel.loops if loop.extent.value is not None}
     asked = [value.symbols for x in body if isinstance(x, Guard) for _, value, _, _ in x.ranges]
