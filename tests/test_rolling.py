@@ -13,6 +13,8 @@ from along import replayed
 from loops import PROGRAMS, N, Program, X, random, the_same_again
 
 import tracegrad as tg
+from tracegrad.ir import parse
+from tracegrad.rolling.fixed import read_late
 from tracegrad.rolling.repeats import Run, runs
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -349,3 +351,24 @@ def test_a_loop_that_was_long_is_folded_from_the_beginning_by_the_next_function(
     np.testing.assert_allclose(found[1], 2 * found[0], rtol=1e-12)
     assert tg.trace(lambda x: settled(x, lambda x, row: x + row)).explain(rows).loops  # rolled, for it is short
     assert len(attempts) == 4
+
+
+def test_parts_of_arrays_stand_before_what_first_uses_them() -> None:
+    at = "{start=(0,), step=(1,), stop=(%d,)} : f64[%d]"
+    text = "\n  ".join([
+        "graph(%0: f64[8]) {",
+        f"%1 = slice(%0) {at % (6, 6)}",
+        f"%2 = slice(%1) {at % (4, 4)}",
+        f"%3 = slice(%0) {at % (3, 3)}",
+        "%4 = sin(%0) : f64[8]",
+        "%5 = add(%2, %2) : f64[4]",
+        "%6 = cos(%3) : f64[3]",
+        f"%7 = slice(%0) {at % (5, 5)}",
+        "%8 = exp(%2) : f64[4]",
+        "return %4, %5, %6, %7, %8",
+    ])  # fmt: skip
+    graph = parse(f"{text}\n}}")
+    names = {node: k for k, node in enumerate(graph.nodes, 1)}
+    assert [names[x] for x in read_late(graph.nodes)] == [4, 1, 2, 5, 3, 6, 7, 8]
+    without = [x for x in graph.nodes if x.op is not None and x.op.name != "slice"]
+    assert read_late(without) == without

@@ -9,6 +9,7 @@ one product, and so is either derivative. Sums round differently then, as those 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import concatenate, reshape
 from tracegrad.ops.patches import patches
 from tracegrad.rolling import FEWEST_TURNS
-from tracegrad.rolling.windows import Window, operands_of, window_of
+from tracegrad.rolling.windows import Window, operands_of_all, window_of
 
 __all__ = ["Moved", "sums_of_windows"]
 
@@ -41,10 +42,7 @@ def sums_of_windows(nodes: Sequence[Node]) -> Mapping[Node, Callable[[Moved], No
     """The sums among `nodes` that are convolutions, each with what writes it as one product."""
     if [x.op for x in nodes].count(matmul) < FEWEST_TURNS:
         return {}
-    readers: dict[Node, int] = {}
-    for node in nodes:
-        for x in operands_of(node):
-            readers[x] = readers.get(x, 0) + 1
+    readers = Counter([x for operands in operands_of_all(nodes) for x in operands])
     found, seen = {}, set[Node]()
     for node in reversed(nodes):
         if node.op is add and node not in seen:

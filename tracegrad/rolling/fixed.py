@@ -14,14 +14,14 @@ from tracegrad.ir import Node
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import slice
 from tracegrad.rolling import FEWEST_TURNS
-from tracegrad.rolling.windows import operands_of
+from tracegrad.rolling.windows import operands_of, operands_of_all
 
 __all__ = ["fixed_first", "read_late"]
 
 
 def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
     """The nodes in order, but first what turns share. `codes` are numbers for what the nodes do."""
-    read = list(map(operands_of, nodes))
+    read = operands_of_all(nodes)
     readers = Counter([x for operands in read for x in operands])
     often = {x for x, count in readers.items() if count >= FEWEST_TURNS and x.op is not None}
     fixed = {x for x in nodes if not x.inputs and (x.op is not arange or readers[x] > 1)}
@@ -79,15 +79,22 @@ def _early(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]], codes: Seque
 
 def read_late(nodes: Sequence[Node]) -> list[Node]:
     """The nodes in order, but parts of arrays directly before what first uses them."""
-    read = {x for node in nodes for x in operands_of(node)}
+    if not any([x.op is slice for x in nodes]):  # noqa: C419 (which is so as a rule)
+        return list(nodes)
+    reads = dict(zip(nodes, operands_of_all(nodes)))
+    read = {x for operands in reads.values() for x in operands}
     late = {x for x in nodes if x.op is slice and x in read}
-    found: dict[Node, None] = {}
+    ahead = set(late)
+    found: list[Node] = []
     for node in nodes:
         waiting = [] if node in late else [node]
         while waiting:
-            missing = [x for x in operands_of(waiting[-1]) if x in late and x not in found]
+            missing = [] if ahead.isdisjoint(reads[waiting[-1]]) else [x for x in reads[waiting[-1]] if x in ahead]
             if missing:
                 waiting.extend(reversed(missing))
-            else:
-                found.setdefault(waiting.pop())
-    return list(found)
+                continue
+            last = waiting.pop()
+            if last not in late or last in ahead:
+                found.append(last)
+                ahead.discard(last)
+    return found

@@ -35,10 +35,11 @@ class Roller:
     def __init__(self, builder: TraceBuilder, outputs: Sequence[Node], start: int):
         self.builder, self.outputs = builder, list(outputs)
         self.tokens: dict[Any, int] = {}
+        self.kinds: dict[int, tuple[Any, int]] = {}
         self.codes: dict[Node, int] = {}
         self._many_shapes: tuple[Sequence[Node], list[tuple[str, str, int, int]]] = (), []
         alive = self._alive(builder.nodes[start:])
-        self.sequence = read_late(fixed_first(alive, list(map(self._code, alive))))
+        self.sequence = read_late(fixed_first(alive, self._codes(alive)))
         self.found = frozenset(self.sequence)
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
         self.uneven: dict[tuple[Node, int], str] = {}  # likewise, of turns with arrays of sizes of their own
@@ -182,7 +183,7 @@ class Roller:
         found = []
         for at, nodes in often.items():
             if len(nodes) * 4 >= FEWEST_NODES:
-                shapes = len({tuple([y.aval for y in (x, *x.operands)]) for x in nodes})
+                shapes = len({tuple([self._kind(y.aval) for y in (x, *x.operands)]) for x in nodes})
                 found += [(*at, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
         self._many_shapes = self.sequence, found
         return found
@@ -201,11 +202,19 @@ class Roller:
             params: Any = node.params if window is None else (window.sizes, window.step)
             if op is fresh:
                 params = ()
-            kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
-            kinds = tuple(map(type, node.inputs)) if window is None else type(window.values)
-            key = (op, kind, kinds, params, node.location if op is not slice else "")
+            kinds: Any = type(window.values) if window is not None else len(node.inputs)
+            if window is None and node.operands is not node.inputs:  # there are literals among them
+                kinds = tuple(map(type, node.inputs))
+            key = (op, self._kind(aval), kinds, params, node.location if op is not slice else "")
             found = self.codes[node] = self.tokens.setdefault(key, len(self.tokens))
         return found
+
+    def _kind(self, aval: Any) -> int:
+        """A number for equal avals, which are slow to compare; each is one object for many nodes."""
+        found = self.kinds.get(id(aval))
+        if found is None:
+            found = self.kinds[id(aval)] = aval, self.tokens.setdefault(aval, len(self.tokens))
+        return found[1]
 
     def _loose_code(self, node: Node) -> int:
         """As `_code`, where arrays may have other sizes."""

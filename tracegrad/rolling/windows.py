@@ -6,7 +6,7 @@ values, padded to its shape. Both are seen here as what users have written: an a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from tracegrad.ops.elementwise import where
 from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
 from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
 
-__all__ = ["Window", "operands_of", "read_again", "reads", "remembered", "window_of"]
+__all__ = ["Window", "operands_of", "operands_of_all", "read_again", "reads", "remembered", "window_of"]
 
 
 class Window(NamedTuple):
@@ -111,6 +111,11 @@ def operands_of(node: Node) -> tuple[Node, ...]:
     if node.op is not where:
         return node.operands
     return tuple([x for x in reads(node) if not is_literal(x)])
+
+
+def operands_of_all(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """`operands_of` each of these nodes."""
+    return [x.operands if x.op is not where else operands_of(x) for x in nodes]
 
 
 def read_again(window: Window, given: Any, starts: Any = None) -> Any:
