@@ -12,6 +12,7 @@ import pytest
 from along import differences, named, replayed, weighted
 
 import tracegrad as tg
+from tracegrad.trace.callees import marked
 
 X, V = np.array([1.3, 0.7, 0.4]), np.array([0.3, -0.5, 0.1])
 
@@ -110,3 +111,13 @@ def test_an_array_is_filled_in_order_by_its_flat() -> None:
     with replayed():
         np.testing.assert_allclose(tg.trace(f)(X), f(X), rtol=1e-13)
         assert np.vdot(tg.grad(total)(X), V) == pytest.approx(differences(total, X, V), rel=1e-8)
+
+
+def test_code_is_marked_once_and_stays_that_of_its_file() -> None:
+    text = "def f(x):\n    return float(x) + g(x)\ndef g(x):\n    return int(x)\n"
+    spaces: list[dict[str, Any]] = [{}, {}, {}]
+    for space, file in zip(spaces, ("one.py", "two.py", "one.py")):
+        exec(compile(text, file, "exec"), space)
+    first, second, again = [marked(space["f"].__code__) for space in spaces]
+    assert first is marked(spaces[0]["f"].__code__) is again
+    assert (first.co_filename, second.co_filename) == ("one.py", "two.py")

@@ -23,6 +23,8 @@ _TUPLES: dict[str, Any] = {"tuple": lambda *parts: parts, **{cls.__name__: cls f
 
 def spell_varying(to: Writer, trace: Trace) -> list[Any]:
     """All of it. What the trace assumes of functions has been written before."""
+    if not trace.varying:
+        return []
     sources = [*[x.source for x in trace.captures], *[x.source for x in trace.world.guards]]
     places = {source.key: source for source in sources if source is not None}
     users = [x for x in to.held if isinstance(x, types.CodeType)]

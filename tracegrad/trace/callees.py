@@ -55,11 +55,18 @@ def callee(x: Any) -> Any:
 def marked(code: CodeType) -> CodeType:
     """The code with marked names where built-in functions are called, in the functions within it as well; and with
     what else traced code has."""
+    return _marked(code, code.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _marked(code: CodeType, filename: str) -> CodeType:
+    """Code that is equal may be of another file."""
     called = _NAMES | {name for name, _, _ in _calling(code)}
     found = [name for name in code.co_names if name in called] if code.co_name not in _FOR_PYTHON else []
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
-    return entering(asking(_renamed(code, names, places, marked)))
+    made = entering(asking(_renamed(code, names, places, marked)))
+    return made if made.co_filename == filename else made.replace(co_filename=filename)
 
 
 def unmarked(code: CodeType) -> CodeType:
