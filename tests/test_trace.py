@@ -11,6 +11,7 @@ from hatch import Hatch
 
 import tracegrad as tg
 from tracegrad.ir import parse, verify
+from tracegrad.ops.contraction import matmul
 from tracegrad.trace import quick
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
@@ -573,3 +574,20 @@ def test_what_is_recorded_on_the_short_way_is_what_is_recorded(monkeypatch):
     np.testing.assert_allclose(tg.trace(given[0][0])(*given[0][1]), numbers, rtol=1e-14)
     for found, wanted in zip(tg.trace(given[1][0])(*given[1][1]), arrays):
         np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+def test_the_shape_of_a_result_is_found_once_for_operands_of_one_kind(monkeypatch):
+    asked = []
+
+    def aval(*operands):
+        asked.append(operands)
+        return rule(*operands)
+
+    rule = matmul.aval
+    monkeypatch.setattr(matmul, "aval", aval)
+    w, v = np.cos(np.arange(9.0)).reshape(3, 3), np.sin(np.arange(12.0)).reshape(3, 4)
+    with tg.settings.override(verify=False):
+        graph = tg.trace(lambda x: (x @ w @ w @ w.T + x @ w) @ v).graph(X)
+    assert [node.op for node in graph.nodes].count(matmul) == 4
+    assert len(asked) == len(set(asked)) == 2
+    verify(graph)

@@ -95,7 +95,7 @@ class Builder:
 
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The value of `op` applied to `operands`: an earlier equal one, a simpler one, or a new node."""
-        operands = tuple(map(self.lift, operands))
+        operands = tuple([x if type(x) is Value and x.builder is self else self.lift(x) for x in operands])
         if self.simplify and (simpler := self.simplify(op, operands, params)) is not None:
             return tuple(map(self.lift, simpler)) if type(simpler) is tuple else self.lift(simpler)
         return self.plain(op, operands, params)

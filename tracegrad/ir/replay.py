@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ad import Entry
-from tracegrad.avals import is_literal
+from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import TracegradError, located
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
@@ -46,7 +46,7 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
         if node.picks is not None:
             env[node] = env[node.operands[0]][node.picks]
             continue
-        args = tuple(x if is_literal(x) else env[x] for x in node.inputs)
+        args = tuple([x if type(x) in LITERALS else env[x] for x in node.inputs])
         params = dict(node.params)
         env[node] = applied(node, args, params, builder)
         tape.append((env[node], node.op, args, params))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, name_of
 from tracegrad.errors import ShapeError
 from tracegrad.ops.batching import to_axis
 from tracegrad.ops.diagonals import diagonal
@@ -184,8 +184,10 @@ def _() -> Any:
 # -- what is made of it --------------------------------------------------------------------------------
 def promoted(x: Any, y: Any) -> tuple[Any, Any]:
     """Both operands in their common dtype."""
+    if x.dtype == y.dtype:
+        return x, y
     dtype = np.result_type(x.dtype, y.dtype)
-    return tuple(v if v.dtype == dtype else cast(v, dtype=dtype.name) for v in (x, y))
+    return tuple(v if v.dtype == dtype else cast(v, dtype=name_of(dtype)) for v in (x, y))
 
 
 def matmul_any(x: Any, y: Any) -> Any:
@@ -202,8 +204,9 @@ def matmul_any(x: Any, y: Any) -> Any:
         return reshape(flat, shape=(*rows, *columns))
     vector = len(x.shape) == 1
     x = reshape(x, shape=(1, inner)) if vector else x
+    lead = x.shape[:-2]
     try:
-        lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        lead = lead if lead == y.shape[:-2] else np.broadcast_shapes(lead, y.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul: leading axes of shapes {x.shape} and {y.shape} cannot be broadcast") from None
     out = matmul(broadcast_to(x, shape=(*lead, *x.shape[-2:])), broadcast_to(y, shape=(*lead, *y.shape[-2:])))

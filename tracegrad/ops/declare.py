@@ -133,11 +133,13 @@ class Elementwise(Op):
     @staticmethod
     def _anchor(operands: list[Any], shape: tuple[int, ...], loop: Loop) -> None:
         """Each loop dtype needs an operand that is no literal, so that avals can be told from operands."""
+        if LITERALS.isdisjoint(map(type, operands)):
+            return
         for dtype in set(loop[:-1]):
             mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
             if all(is_literal(operands[i]) for i in mine):
                 value = operands[mine[0]]
-                constant = TABLE["full"](shape=(), value=value, dtype=dtype.name)
+                constant = TABLE["full"](shape=(), value=value, dtype=name_of(dtype))
                 operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
 
     def _aval(self, *operands: Any) -> Aval:

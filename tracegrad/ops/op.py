@@ -72,8 +72,11 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply `op` to operands that already conform to it."""
     kinds = tuple(map(type, operands))
     way = op.ways.get(kinds)
-    if way is not None:
-        return way(operands, params)
+    return _bound(op, kinds, operands, params) if way is None else way(operands, params)
+
+
+def _bound(op: Op, kinds: tuple[type, ...], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """As `bind`, of operands of these kinds, for which there is no way yet."""
     owner, level = None, Level.PLAIN
     for x in operands:  # as `lead` does
         if isinstance(x, Carrier) and x.level > level:
@@ -145,8 +148,9 @@ class Op:
         return f"<op {self.name}>"
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
-        way = self.ways.get(tuple(map(type, operands)))
-        return bind(self, operands, params) if way is None else way(operands, params)
+        kinds = tuple(map(type, operands))
+        way = self.ways.get(kinds)
+        return _bound(self, kinds, operands, params) if way is None else way(operands, params)
 
     def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results for ndarrays and numbers."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of
+from tracegrad.avals import Aval, aval_of, name_of
 from tracegrad.errors import ShapeError
 from tracegrad.ops.elementwise import (
     add,
@@ -92,7 +92,7 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 @reduce_min.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     hit = equal(x, unreduce(ans, x.shape, axes))
-    count = reduce_sum(cast(hit, dtype=x.dtype.name), axes=axes)
+    count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
 
 
@@ -100,7 +100,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 @reduce_min.def_jvp
 def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     hit = equal(x, unreduce(ans, x.shape, axes))
-    count = reduce_sum(cast(hit, dtype=x.dtype.name), axes=axes)
+    count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     # Nothing equals nan: then the count is 0, and so is the derivative.
     return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), maximum(count, 1.0))
 
@@ -137,7 +137,7 @@ def _product_of_others(x: Any) -> Any:
     """Along axis 1, the product of all elements but this one: exact with zeros, in 2 log2(n) steps, at every order."""
     rows, n = x.shape
     if n <= 1:
-        return full(shape=x.shape, value=1.0, dtype=x.dtype.name)
+        return full(shape=x.shape, value=1.0, dtype=name_of(x.dtype))
     even = x if n % 2 == 0 else pad(x, low=(0, 0), high=(0, 1), interior=(0, 0), value=1.0)
     left, right = _column(even, 0), _column(even, 1)
     above = _product_of_others(multiply(left, right))

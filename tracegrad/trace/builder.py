@@ -180,8 +180,8 @@ class TraceBuilder(Recording):
             if part is not None:
                 part.close()
         kept = (
-            self._nodes, self._computed, self._asked, self._places, self._avals, self.plans, self.bounds, self.raising,
-            self._failed, self.of_loops,
+            self._nodes, self._computed, self._asked, self._places, self._avals, self.plans, self.results, self.bounds,
+            self.raising, self._failed, self.of_loops,
         )  # fmt: skip
         for memory in kept:
             memory.clear()

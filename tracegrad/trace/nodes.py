@@ -37,6 +37,7 @@ class Recording(Builder):
         self.foresees = True  # whether loops may be taken for long because others were (`tracegrad.trace.lengthy`)
         self.unfolded: set[Any] = set()  # the keys of loops that count and began turn by turn
         self.plans: dict[Any, Any] = {}  # of `tracegrad.trace.quick`
+        self.results: dict[Any, Any] = {}  # the avals of results, and of the operands, by whose identity they are found
 
     def require_open(self) -> None:
         """Raise unless the trace is under way."""
@@ -119,11 +120,7 @@ class Recording(Builder):
         """The node that applies `op` so, which is known by `key`: the one there is, or a new one."""
         node = self._nodes.get(key)
         if node is None:
-            if not op.on_complex:
-                require_real(op, inputs)
-            aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **dict(items))
-            if type(aval) is Aval:
-                aval = self.aval(aval.shape, aval.dtype)
+            aval = self._aval_of(op, inputs, items, key[1 + len(inputs) :])
             node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
             self.nodes.append(node)
             if op.form.raises:
@@ -131,6 +128,22 @@ class Recording(Builder):
         elif node in self._failed:
             raise copy.copy(self._failed[node])
         return node
+
+    def _aval_of(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], marked: tuple[Any, ...]) -> Any:
+        """The aval of a result, found once for operands of the same avals and parameters, which are `marked`."""
+        avals = [x if type(x) in LITERALS else x.aval for x in inputs]
+        kind = (op, marked, *map(id, avals))
+        known = self.results.get(kind)
+        if known is not None:
+            return known[0]
+        if not op.on_complex:
+            require_real(op, inputs)
+        aval: Any = op.aval(*avals, **dict(items))
+        if type(aval) is Aval:
+            aval = self.aval(aval.shape, aval.dtype)
+        if LITERALS.isdisjoint(map(type, avals)):
+            self.results[kind] = aval, avals
+        return aval
 
     def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
         """As `recorded`, of an op that never raises, whose result is known to be of this kind."""

@@ -267,7 +267,8 @@ class Region(TraceBuilder):
     def close(self) -> None:
         self.open, self.nodes = False, []
         memories = (
-            self._nodes, self._places, self._avals, self.plans, self._computed, self.captured, self.bounds, self.likes,
+            self._nodes, self._places, self._avals, self.plans, self.results, self._computed, self.captured,
+            self.bounds, self.likes,
         )  # fmt: skip
         for memory in memories:
             memory.clear()
