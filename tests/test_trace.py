@@ -548,6 +548,9 @@ def test_what_is_recorded_on_the_short_way_is_what_is_recorded(monkeypatch):
         y[1] = x[-1] * True + row
         first = y[0]
         first[:2] += whole[1][2]
+        for low, high in ((row, halves), (0, halves), (x, -0.0), (True, x), (1, 2), (whole, row[0])):
+            y = y + np.where(x > row, low, high) + np.where(x.T > 0.5, x.T, 1).T
+        y = np.clip(y, row, whole[1]) + np.clip(y, -5, x) + np.clip(y, x.T[0, 0], 9)
         return y, first**2, y.T + 1, np.add(halves, 1), x[1, 2] * x, y.ravel(), np.maximum(first, first[0])
 
     given = [

@@ -125,13 +125,14 @@ def addressed(
     """For each order the address of its function, and its words; `callback` gives the address through which calls of
     NumPy go."""
 
+    @functools.cache
     def address(of: str | Piece) -> int:
         if not isinstance(of, str):
             return pieces[of].address
         return callback() if of == CALLBACK else _address(of, image.released)
 
     for order in image.orders:
-        words = [word if type(word) is int else address(word) for word in order.words]  # type: ignore[arg-type]
+        words = [word if type(word) is int else address(word) for word in order.words]
         yield address(order.function), words
 
 

@@ -8,6 +8,8 @@ nodes are the same.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -164,7 +166,35 @@ def _with_literal(op: Elementwise, second: bool, general: Callable[..., Any], ki
     return way
 
 
+def _of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]:
+    """The way for arrays, of which the last or the last but one may be a literal instead."""
+    token = object()
+
+    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+        arrays = [x for x in operands if type(x) is Tracer]
+        builder = arrays[0].builder
+        if builder.inner is None and all([x.builder is builder for x in arrays]):  # noqa: C419 (a list is faster)
+            key = (token, *[id(x.node.aval) if type(x) is Tracer else type(x) for x in operands])
+            aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            if aval is not None and (len(aval.shape) < 2 or _is_row_major(*arrays)):
+                builder.require_usual()
+                inputs = [x.node if type(x) is Tracer else float(x) for x in operands]
+                if steps is not None:
+                    inputs = [x if step is None else _broadcast(builder, x, step) for x, step in zip(inputs, steps)]
+                marks = [mark(x) if type(x) is float else x for x in inputs]
+                node = builder.known(op, tuple(inputs), (), (op, *marks), aval)
+                return _result(Tracer, builder, node, aval, functools.reduce(operator.or_, [x.asks for x in arrays]))
+        return general(op, operands)
+
+    return way
+
+
 def _install(op: Elementwise) -> None:
+    if len(op.operands) == 3:
+        way = _of_three(op, _generally)
+        for last in ((Tracer, Tracer), *[pair for x in (bool, int, float) for pair in ((Tracer, x), (x, Tracer))]):
+            op.ways[Tracer, *last] = way
+        return
     if len(op.operands) == 1:
         op.ways[Tracer,] = _of_one(op, _generally)
         op.ways[Number,] = _of_one(op, _generally)
@@ -178,7 +208,7 @@ def _install(op: Elementwise) -> None:
 
 
 for _op in TABLE.values():
-    _is_usual = len(_op.operands) < 3 and _op.order == "K" and not _op.aliases and not _op.form.raises
+    _is_usual = _op.order == "K" and not _op.aliases and not _op.form.raises
     if isinstance(_op, Elementwise) and _is_usual:
         _install(_op)
 
