@@ -537,7 +537,9 @@ graph(%0: f64[3], %1: f64[3], %2: f64[9,3], %3: f64[9,3], %4: f64[3]) {
   return %5
 }
 """)
-    assert str(trim(graph)) == """
+    smaller = trim(graph)
+    assert trim(smaller) is smaller
+    assert str(smaller) == """
 graph(%0: f64[3], %1: f64[3], %2: f64[9,3], %3: f64[9,3], %4: f64[3]) {
   %5, = scan(%0, %2) {carries=1, length=9, reverse=False, xs=1} : f64[3],
     body(%0: f64[3], %1: f64[3]) {
@@ -567,7 +569,9 @@ graph(%0: f64[], %1: f64[], %2: f64[], %3: f64[]) {
   return %4
 }
 """)
-    (node, *_) = trim(graph).nodes
+    smaller = trim(graph)
+    assert trim(smaller) is smaller
+    (node, *_) = smaller.nodes
     assert dict(node.params)["carries"] == 3
     assert dict(node.params)["capacity"] == 0
     assert list(node.operands) == list(graph.inputs[:3])
@@ -590,7 +594,9 @@ graph(%0: i64[], %1: f64[3], %2: f64[3]) {
   return %3
 }
 """)
-    assert str(trim(graph)) == """
+    smaller = trim(graph)
+    assert trim(smaller) is smaller
+    assert str(smaller) == """
 graph(%0: i64[], %1: f64[3], %2: f64[3]) {
   %3, = cond(%0, %2) : f64[3],
     branches.0(%0: f64[3]) {

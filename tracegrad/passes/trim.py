@@ -6,6 +6,7 @@ carries that feed only themselves go, with the operands that only they read.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ __all__ = ["trim"]
 
 
 def trim(graph: Graph) -> Graph:
-    """`graph` with the nodes that have regions, at any depth, as small as the results allow that are used.
+    """`graph` with the nodes that have regions, at any depth, as small as the results allow that are used; itself, if
+    they are.
 
     >>> from tracegrad.ir import parse
     >>> graph = parse('''
@@ -67,6 +69,13 @@ class _Kept:
         self.operands, self.results = tuple(operands), tuple(results)
         self.params = map_regions(tuple(sorted(params.items())), trim)
 
+    def is_whole(self, node: Node) -> bool:
+        """Whether that is all of the node."""
+        if len(self.operands) < len(node.operands) or len(self.results) < len(node.aval):  # type: ignore[arg-type]
+            return False
+        made = Node(node.op, self.operands, self.params, node.aval)
+        return all(map(operator.is_, made.regions, node.regions)) and self.params == node.params
+
 
 def _narrowed(node: Node, used: set[int]) -> _Kept:
     rule = _RULES.get(node.op)  # type: ignore[arg-type]
@@ -82,10 +91,10 @@ def _rebuilt(graph: Graph, kept: dict[Node, _Kept]) -> Graph:
         owner = kept.get(node.operands[0]) if node.picks is not None else None
         if owner is not None and node.picks not in owner.results:
             continue
-        if owner is not None:
+        if owner is not None and node.operands[0] in moved:
             index = owner.results.index(node.picks)
-            new = Node(result, (moved.get(node.operands[0], node.operands[0]),), (("index", index),), node.aval)
-        elif node in kept:
+            new = Node(result, (moved[node.operands[0]],), (("index", index),), node.aval)
+        elif node in kept and not (kept[node].is_whole(node) and moved.keys().isdisjoint(node.operands)):
             avals = Several([node.aval[k] for k in kept[node].results])  # type: ignore[index]
             inputs = tuple([moved.get(x, x) for x in kept[node].operands])
             new = Node(node.op, inputs, kept[node].params, avals, node.location)  # type: ignore[arg-type]
@@ -97,7 +106,8 @@ def _rebuilt(graph: Graph, kept: dict[Node, _Kept]) -> Graph:
         if new is not node:
             moved[node] = new
         nodes.append(new)
-    return sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
+    found = sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
+    return found if moved or len(found.nodes) < len(graph.nodes) else graph
 
 
 def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
@@ -110,7 +120,9 @@ def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
 
 
 def _narrow(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-    return sliced([graph.inputs[i] for i in inputs], graph.nodes, [graph.outputs[k] for k in outputs])
+    found = sliced([graph.inputs[i] for i in inputs], graph.nodes, [graph.outputs[k] for k in outputs])
+    sizes, before = [[len(x) for x in (g.inputs, g.nodes, g.outputs)] for g in (found, graph)]
+    return graph if sizes == before else found
 
 
 def _live(body: Graph, results: set[int], carries: int, also: set[int]) -> tuple[list[int], list[int]]:
