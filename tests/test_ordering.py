@@ -1,4 +1,5 @@
-"""Sorting and searching that compiled code does without Python, against NumPy: the same bits, ties and nan included."""
+"""Sorting, searching and packing that compiled code does without Python, against NumPy: the same bits, ties and nan
+included."""
 
 from __future__ import annotations
 
@@ -100,12 +101,25 @@ def test_the_indices_of_truths_are_those_of_numpy(share: float) -> None:
             same(tg.trace(partial(repeated_index, size=size))(mask), repeated_index.impl(mask, size=size))
 
 
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_bits_are_packed_and_unpacked_as_numpy_does(order: Any) -> None:
+    rng = np.random.default_rng(0)
+    for n in (1, 7, 8, 9, 31, 32, 33, 64, 100, 257):
+        for shape, axis in [((n,), None), ((3, n), 1), ((n, 3), 0), ((3, n), None)]:
+            truths, of_bytes = rng.random(shape) < 0.5, rng.integers(0, 256, shape).astype(np.uint8)
+            pack, unpack = (partial(f, axis=axis, bitorder=order) for f in (np.packbits, np.unpackbits))
+            for x in (truths, of_bytes, of_bytes % 2, truths.astype(np.int64) * -9):
+                same(tg.trace(pack)(x), np.ascontiguousarray(pack(x)))
+            same(tg.trace(unpack)(of_bytes), np.ascontiguousarray(unpack(of_bytes)))
+
+
 def test_python_is_not_asked() -> None:
     x = numbers((20, 3), "float64")
     assert native_calls(np.sort, x) == ["sorted_values"]
     assert native_calls(lambda x: np.argsort(x, axis=0), x) == ["argsort"]
     assert native_calls(lambda x: np.searchsorted(x[:, 0], x), x) == ["searchsorted"]
     assert native_calls(lambda x: np.flatnonzero(x > 0), x) == ["repeated_index"]
+    assert native_calls(lambda x: np.unpackbits(np.packbits(x > 0)), x) == ["pack_bits", "unpack_bits"]
     assert sort_address("tg_sort.f64")
     assert sort_address("tg_argsort.i32.stable")
 
@@ -117,17 +131,30 @@ def test_numpy_is_asked_where_its_routines_are_not_known(monkeypatch: pytest.Mon
     same(tg.trace(lambda x: np.argsort(x))(x), np.argsort(x))
 
 
-INTEGERS = ("int8", "int32", "int64", "uint8", "uint32", "uint64")
+def orders_are_counted(x: Any, kind: Any = "stable") -> bool:
+    """Whether compiled code need not ask NumPy's routine how to sort `x`."""
+    (order,) = orders_of(plan(tg.trace(partial(np.argsort, kind=kind)).explain(x).optimized))
+    return bool(order.words[6])
+
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_near_and_far_apart_are_sorted_and_found(dtype: str) -> None:
     rng, ends = np.random.default_rng(1), np.iinfo(dtype)
     near = rng.integers(ends.max - 90, ends.max, 400, dtype)
+    assert orders_are_counted(near)
+    assert not orders_are_counted(near, kind=None)  # of which NumPy alone knows the order
     far = rng.integers(ends.min, ends.max, 400, dtype)
     mixed = np.concatenate([near[:100], far[:1], near])
     for x in (near, far, mixed, np.full(20, ends.min, dtype)):
         same(tg.trace(np.sort)(x), np.sort(x))
+        for kind in (None, "stable"):
+            same(tg.trace(partial(np.argsort, kind=kind))(x), np.argsort(x, kind=kind))
+        for given in ({"return_inverse": True}, {"return_index": True, "return_counts": True}):
+            for got, want in zip(tg.trace(partial(np.unique, **given))(x), np.unique(x, **given)):
+                same(got, want)
         for tests in (near, far, mixed):
             same(tg.trace(np.isin)(x[:250], tests), np.isin(x[:250], tests))
     assert native_calls(np.isin, near, far) == ["is_member"]

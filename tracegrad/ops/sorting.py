@@ -32,8 +32,9 @@ def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
 
 # -- argsort ---------------------------------------------------------------------------------------------
 @primitive()
-def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
-    """The indices that sort `x` along `axis`; if `stable`, equal elements keep their order, either way."""
+def argsort(x: Any, *, axis: int, descending: bool, stable: bool | None) -> Any:
+    """The indices that sort `x` along `axis`; if `stable`, equal elements keep their order, either way. If that is
+    None, nothing depends on it, and compiled code may have another order than NumPy."""
     kind: Any = "stable" if stable else None
     if not descending:
         return np.argsort(x, axis=axis, kind=kind)

@@ -8,18 +8,18 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along, concatenate
-from tracegrad.numpy_api.operands import along_axis, array, constant, peer_of, to_dtype
+from tracegrad.numpy_api.operands import along_axis, constant, peer_of
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.shapes import moveaxis
-from tracegrad.ops.bits import bitwise_and, right_shift
-from tracegrad.ops.elementwise import multiply, not_equal
-from tracegrad.ops.linear import full, reduce_sum, reshape
+from tracegrad.ops.bits import pack_bits, unpack_bits
+from tracegrad.ops.elementwise import not_equal
+from tracegrad.ops.linear import full
 
 
-def _places(bitorder: str) -> Any:
+def _is_big(bitorder: str) -> bool:
     if bitorder not in ("big", "little"):
         raise ValueError(located("'order' must be either 'little' or 'big'"))
-    return np.arange(8, dtype=np.uint8)[:: 1 if bitorder == "little" else -1]
+    return bitorder == "big"
 
 
 def _rows(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
@@ -39,11 +39,8 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
     x, k = _rows("packbits", a, axis)
     if x.dtype.kind not in "iub":
         raise TypeError(located("Expected an input array of integer or boolean data type"))
-    bits = to_dtype(not_equal(x, 0), np.uint8)
-    bits = _lengthened(bits, -bits.shape[-1] % 8)
-    weights = array(np.left_shift(np.uint8(1), _places(bitorder)), peer_of(x))
-    split = reshape(bits, shape=(*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return moveaxis(reduce_sum(multiply(split, weights), axes=(len(split.shape) - 1,)), -1, k)
+    truths = x if x.dtype.kind == "b" else not_equal(x, 0)
+    return moveaxis(pack_bits(truths, big=_is_big(bitorder)), -1, k)
 
 
 @implements(np.unpackbits)
@@ -52,9 +49,7 @@ def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bit
     x, k = _rows("unpackbits", a, axis)
     if x.dtype != np.uint8:
         raise TypeError(located("Expected an input array of unsigned byte data type"))
-    places = array(np.ascontiguousarray(_places(bitorder)), peer_of(x))
-    one = bitwise_and(right_shift(reshape(x, shape=(*x.shape, 1)), places), 1)
-    bits = reshape(one, shape=(*x.shape[:-1], x.shape[-1] * 8))
+    bits = unpack_bits(x, big=_is_big(bitorder))
     n = bits.shape[-1]
     if count is not None:
         wanted = count if count >= 0 else n + count

@@ -13,7 +13,8 @@ from tracegrad.numpy_api.joining import along, concatenate
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.shapes import moveaxis
-from tracegrad.numpy_api.sorting import argsort, sort
+from tracegrad.numpy_api.sorting import complex_order, sort
+from tracegrad.ops import sorting
 from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import isnan, logical_and, logical_not, not_equal, subtract
 from tracegrad.ops.indexing import gather, scatter_add
@@ -30,13 +31,13 @@ __all__ = ["unique"]
 @implements(np.unique)
 def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
            axis: Any = None, *, equal_nan: bool = True, sorted: bool = True) -> Any:  # fmt: skip
-    """`np.unique`, sorted: of equal elements the first has the cotangent."""
+    """`np.unique`, sorted: of equal elements one has the cotangent, with `return_index` the first."""
     (given,) = arrays(ar)
     k = None if axis is None else normalize_axis("unique", axis, len(given.shape))
     alone = k is None or len(given.shape) == 1
     x = raveled(given) if alone else _rows(given, k)
     peer, n = peer_of(ar), x.shape[0]
-    order, ranked = _ranked(x, return_index or return_inverse, peer)
+    order, ranked = _ranked(x, True if return_index else None if return_inverse else False, peer)
     first = _firsts(ranked, equal_nan and alone, peer)
     chosen = getitem(ranked, first)
     if not alone:
@@ -90,16 +91,19 @@ def _rows(x: Any, k: int | None) -> Any:
     return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
 
-def _ranked(x: Any, places: bool, peer: Any) -> tuple[Any, Any]:
-    """Where the elements, or rows, in ascending order come from, if that is wanted, and these."""
+def _ranked(x: Any, stable: bool | None, peer: Any) -> tuple[Any, Any]:
+    """Where the elements, or rows, in ascending order come from, and these. Equal ones keep their order if `stable`;
+    if that is None, any order will do; if it is False, where elements come from is not wanted."""
     if not x.shape[0]:
         return constant(full(shape=(0,), value=0, dtype="int64"), peer), x
     if len(x.shape) > 1:
         order = row_order(_keys(x))
-    elif not places:
+    elif stable is False:
         return None, sort(x, 0)
+    elif x.dtype.kind == "c":
+        order = complex_order(x, 0)
     else:
-        order = argsort(x, 0, stable=True)
+        order = sorting.argsort(x, axis=0, descending=False, stable=stable)
     return order, gather(x, order, axes=(0,))
 
 

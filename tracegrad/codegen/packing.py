@@ -1,0 +1,107 @@
+"""Truths that are packed in bytes, and bytes that are unpacked: what `ordering` has the words of.
+
+    32 truths of a row: compared with 0, a vector of bits is a word
+    8 truths, and in the end those that are left, as a byte
+    4 bytes, and in the end one: repeated in eight lanes, of which each asks for one bit
+
+If the highest bit is the first, the lanes of each byte are turned round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.answers import I8, I32, Answer, whole
+from tracegrad.codegen.lanes import number, of_lanes
+from tracegrad.codegen.support import loop
+
+__all__ = ["Pack", "Unpack"]
+
+EACH = 8  # bits of a byte
+AT_A_TIME = 4  # bytes
+
+
+def _of_bytes(b: Any, values: Any, lanes: list[int]) -> Any:
+    """The lanes of a vector that have these numbers."""
+    return b.shuffle_vector(values, values, ir.Constant(of_lanes(I32, len(lanes)), lanes))
+
+
+class _Packing(Answer):
+    def run(self, rows: Any) -> None:
+        with self.b.if_else(self.flag) as orders:
+            for order, self.big in zip(orders, (True, False)):
+                with order:
+                    loop(self.b, rows, self.row)
+
+    def row(self, row: Any) -> None:
+        """Write a row."""
+        b = self.b
+        x = self.at(self.places[0], I8, b.mul(row, self.n))
+        out = self.at(self.out, I8, b.mul(row, self.side))
+        whole_bytes = self.bytes()
+        groups = b.lshr(whole_bytes, whole(2))
+        done = b.shl(groups, whole(2))
+        loop(b, groups, lambda k: self.several(x, out, b.shl(k, whole(2)), AT_A_TIME))
+        loop(b, b.sub(whole_bytes, done), lambda k: self.several(x, out, b.add(done, k), 1))
+        self.rest(x, out, whole_bytes)
+
+    def bytes(self) -> Any:
+        """How many whole bytes a row has."""
+        raise NotImplementedError
+
+    def several(self, x: Any, out: Any, first: Any, count: int) -> None:
+        """Write what belongs to so many bytes, or as little of a vector."""
+        raise NotImplementedError
+
+    def rest(self, x: Any, out: Any, done: Any) -> None:
+        """Write what is left."""
+
+    def turned(self, place: int) -> int:
+        """The place of a bit within its byte, counted from the lowest."""
+        return EACH - 1 - place if self.big else place
+
+
+class Pack(_Packing):
+    def bytes(self) -> Any:
+        return self.b.lshr(self.n, whole(3))
+
+    def several(self, x: Any, out: Any, first: Any, count: int) -> None:
+        b, lanes = self.b, of_lanes(I8, count * EACH)
+        truths = b.load(b.bitcast(b.gep(x, [b.shl(first, whole(3))]), lanes.as_pointer()), align=1)
+        self.write(truths, b.gep(out, [first]))
+
+    def write(self, truths: Any, place: Any) -> None:
+        b, count = self.b, truths.type.count
+        in_order = _of_bytes(b, truths, [k // EACH * EACH + self.turned(k % EACH) for k in range(count)])
+        word = ir.IntType(count)
+        bits = b.bitcast(b.icmp_unsigned("!=", in_order, number(truths.type, 0)), word)
+        b.store(bits, b.bitcast(place, word.as_pointer()), align=1)
+
+    def rest(self, x: Any, out: Any, done: Any) -> None:
+        b, lanes = self.b, of_lanes(I8, EACH)
+        begin = b.shl(done, whole(3))
+        left = b.sub(self.n, begin)
+        with b.if_then(b.icmp_signed(">", left, whole(0))):
+            b.store(number(lanes, 0), self.room)
+            room = b.bitcast(self.room, I8.as_pointer())
+            loop(b, left, lambda k: b.store(b.load(b.gep(x, [b.add(begin, k)])), b.gep(room, [k])))
+            self.write(b.load(self.room), b.gep(out, [done]))
+
+    def run(self, rows: Any) -> None:
+        self.room = self.b.alloca(of_lanes(I8, EACH))
+        super().run(rows)
+
+
+class Unpack(_Packing):
+    def bytes(self) -> Any:
+        return self.n
+
+    def several(self, x: Any, out: Any, first: Any, count: int) -> None:
+        b, lanes = self.b, of_lanes(I8, count * EACH)
+        given = b.load(b.bitcast(b.gep(x, [first]), of_lanes(I8, count).as_pointer()), align=1)
+        repeated = _of_bytes(b, given, [k // EACH for k in range(lanes.count)])
+        asked = ir.Constant(lanes, [1 << self.turned(k % EACH) for k in range(lanes.count)])
+        bits = b.zext(b.icmp_unsigned("!=", b.and_(repeated, asked), number(lanes, 0)), lanes)
+        b.store(bits, b.bitcast(b.gep(out, [b.shl(first, whole(3))]), lanes.as_pointer()), align=1)
