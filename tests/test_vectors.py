@@ -301,6 +301,20 @@ def test_short_elements_have_scalar_loops_where_masks_are_of_words(monkeypatch: 
         assert [dtype for dtype in ("f64", "f32", "i16", "bool") if made(dtype) is not None] == list(those)
 
 
+def test_truths_that_are_reduced_lie_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "vector_bytes", lambda: 32)
+    monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 4)
+    x, known = v(0, "f64"), v(1, "bool")
+    body = [
+        Load(x, "b0", i),
+        Compute(known, "eq", (x, x)),
+        Reduce("b1", poly(0), "maximum", x, ("i0",), poly(1)),
+        Reduce("b2", poly(0), "logical_or", known, ("i0",), poly(1)),
+    ]
+    buffers = {"b0": ("f64", "in"), "b1": ("f64", "out"), "b2": ("bool", "out")}
+    assert vectors_of(Kernel(buffers, [Loop("i0", n)], body, LIGHT)) is not None
+
+
 ON_AVX2 = """
 import numpy as np, tracegrad as tg
 from tracegrad.codegen import vectors

@@ -25,6 +25,7 @@ from tracegrad.codegen.module import Part, define_part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, constant_of, memory_type
+from tracegrad.codegen.searches import searching
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
 from tracegrad.codegen.tiles import tiles_of
@@ -54,8 +55,10 @@ class Piece:
         """Of what kind its LLVM IR is: see `tracegrad.runtime.pipelines`. Who does not compile it need not know."""
         if self.calls:
             return "calls"
-        scalar = self.loops is None or (vectors_of(self.loops) is None and tiles_of(self.loops) is None)
-        return "loops" if scalar else "vectors"
+        if self.loops is None:
+            return "loops"
+        made, _ = searching(self.loops, vectors_of(self.loops))
+        return "loops" if made is None and tiles_of(self.loops) is None else "vectors"
 
 
 # -- kernels -------------------------------------------------------------------------------------------------

@@ -26,7 +26,10 @@ def _names(text: str) -> frozenset[str]:
 _ANY = COMPARISONS | _names(
     "add sub mul neg maximum minimum where absolute sign floor_divide remainder isfinite isinf floor ceil trunc rint"
 )
-_BOOLEAN = _names("logical_and logical_or logical_not eq ne where add mul maximum minimum")
+_BOOLEAN = _names(
+    "logical_and logical_or logical_not eq ne where add mul maximum minimum bit_and bit_or bit_xor absolute floor ceil "
+    "trunc isfinite isinf"
+)
 _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
     "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt silu silu_slope gelu_tanh gelu_tanh_slope "
@@ -94,7 +97,7 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
         dtypes = dtypes[1:]  # its condition
     kinds = {"b" if d == "bool" else d[0] for d in dtypes}
     for name in functions_of(template):
-        if (name in _FLOAT and kinds != {"f"}) or (name in _INTEGER and not kinds <= {"i", "u"}):
+        if (name in _FLOAT and kinds != {"f"}) or (name in _INTEGER and not kinds <= {"b", "i", "u"}):
             return False
         if name in _WRITTEN and not set(dtypes) <= {"f32", "f64"}:
             return False

@@ -117,8 +117,11 @@ def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     if old[0] == "f" and new[0] == "f":
         return b.fpext(x, to) if new == "f64" else b.fptrunc(x, to)
     if old[0] == "f":
-        wide = _unsigned(b, x) if new == "u64" else b.fptosi(x, shaped(I64, x))
-        return wide if new in ("i64", "u64") else b.trunc(wide, to)
+        if new in ("u64", "u32"):
+            return _unsigned(b, x, to)
+        # As C compilers do, so what is out of range becomes what it becomes for NumPy.
+        whole = b.fptosi(x, to if new == "i64" else shaped(I32, x))
+        return whole if new in ("i64", "i32") else b.trunc(whole, to)
     if new[0] == "f":
         return b.sitofp(x, to) if old[0] == "i" else b.uitofp(x, to)
     if _width(to) < _width(x.type):
@@ -133,12 +136,12 @@ def _width(t: Any) -> int:
     return width
 
 
-def _unsigned(b: ir.IRBuilder, x: Any) -> Any:
-    """`x` as an unsigned integer of 64 bits; negative numbers wrap, as they do for NumPy."""
-    to = shaped(I64, x)
+def _unsigned(b: ir.IRBuilder, x: Any, to: Any) -> Any:
+    """`x` as an unsigned integer of 32 or 64 bits; negative numbers wrap, as they do for NumPy."""
+    end = 2 ** (_width(to) - 1)
     low = b.fptosi(x, to)
-    high = b.xor(b.fptosi(b.fsub(x, number(x.type, 2.0**63)), to), number(to, -(2**63)))
-    return b.select(b.fcmp_ordered("<", x, number(x.type, 2.0**63)), low, high)
+    high = b.xor(b.fptosi(b.fsub(x, number(x.type, float(end))), to), number(to, -end))
+    return b.select(b.fcmp_ordered("<", x, number(x.type, float(end))), low, high)
 
 
 # -- arithmetic, by kind of dtype ----------------------------------------------------------------------
@@ -305,9 +308,13 @@ _UNSIGNED = _INT | {
     "half_value": half_value,
 }  # fmt: skip
 _BOOLEAN: dict[str, Callable[..., Any]] = {
-    **{name: (lambda b, x, y: b.and_(x, y)) for name in ("logical_and", "mul", "minimum")},
-    **{name: (lambda b, x, y: b.or_(x, y)) for name in ("logical_or", "add", "maximum")},
+    **{name: (lambda b, x, y: b.and_(x, y)) for name in ("logical_and", "mul", "minimum", "bit_and")},
+    **{name: (lambda b, x, y: b.or_(x, y)) for name in ("logical_or", "add", "maximum", "bit_or")},
     "logical_not": lambda b, x: b.not_(x),
+    "bit_xor": lambda b, x, y: b.xor(x, y),
+    "isfinite": lambda b, x: number(shaped(BOOL, x), 1),
+    "isinf": lambda b, x: number(shaped(BOOL, x), 0),
+    **{name: (lambda b, x: x) for name in ("absolute", "floor", "ceil", "trunc")},
 }
 _BY_KIND = {"f": _FLOAT, "i": _INT, "u": _UNSIGNED, "b": _BOOLEAN}
 

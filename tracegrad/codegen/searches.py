@@ -1,7 +1,8 @@
 """Reductions that are done as soon as something is found: whether any, or all, and the first index where something is.
 
 The smallest of `where(found, index, missing)` is the first index along a loop at which `found` holds, if `missing` is
-not below the indices: what lies before it does not matter, nor what lies behind. So the loop asks several vectors at a
+not below the indices: what lies before it does not matter, nor what lies behind. In `where(found, missing, index)` it
+is the first at which it does not. So the loop asks several vectors at a
 time whether there is one, and computes with those alone in which there is.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.vectors import Vectors, vector_bytes
+from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
 
 __all__ = ["Search", "search_of", "searching"]
 
@@ -35,17 +36,22 @@ class Search(NamedTuple):
 
 def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | None]:
     """The vectors of `kernel` and what it looks for. Vectors are as long as what is looked at, not as its places."""
-    search = search_of(kernel, vectors)
-    if vectors is None or search is None or search.place is None:
-        return vectors, search
-    seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in vectors.varying]
+    short = vectors_to_look_at(kernel) if vectors is None else None
+    search = search_of(kernel, vectors or short)
+    if search is None:
+        return vectors, None
+    made = vectors or short
+    assert made is not None
+    seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in made.varying]
     widest = max([dtype_named(x.dtype).itemsize for x in seen], default=8)
-    return vectors._replace(lanes=max(vectors.lanes, vector_bytes() // max(widest, 2))), search
+    if short is not None or search.place is not None:
+        made = made._replace(lanes=max(made.lanes, vector_bytes() // (widest if short else max(widest, 2))))
+    return made, search
 
 
 def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
     """What `kernel`, which is made of these vectors, looks for, if that is all it does."""
-    if vectors is None or vectors.at_once < 2 or vectors.rows or kernel.loops[-1].extent.value is not None:
+    if vectors is None or not vectors.at_once or vectors.rows or kernel.loops[-1].extent.value is not None:
         return None
     if any(isinstance(x, Guard) for x in kernel.body):
         return None
@@ -66,6 +72,8 @@ def _first(kernel: Kernel, value: Operand, vectors: Vectors) -> Search | None:
     if not isinstance(chosen, Compute) or chosen.op != "where":
         return None
     wanted, index, missing = chosen.args
+    if false := not isinstance(made.get(index.name), Index):
+        index, missing = missing, index
     place = made.get(index.name)
     if not isinstance(place, Index) or wanted.name not in vectors.varying or missing.name in vectors.varying:
         return None
@@ -73,7 +81,7 @@ def _first(kernel: Kernel, value: Operand, vectors: Vectors) -> Search | None:
     along = place.value.coefficient(var) == 1 and not (place.value.symbols & vectors.varying) - {var}
     if not along or missing.dtype != "i64":
         return None
-    return Search(wanted, False, place.value, missing, _alike(made, wanted))
+    return Search(wanted, false, place.value, missing, None if false else _alike(made, wanted))
 
 
 def _alike(made: dict[str, Any], wanted: Operand) -> tuple[Operand, Operand] | None:

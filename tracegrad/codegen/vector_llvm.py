@@ -72,6 +72,7 @@ class VectorLoop:
         plain = self.several > 1 and self.length is None and not outer.copies and not outer.reductions
         self.inside = inside_of(self.kernel.body, self.var, self.varying) if plain else None
         self.holding = frozenset[int]()  # the guards that hold
+        self.may_pass = False  # whether whole vectors may be left to the loop with masks
 
     # -- loops -------------------------------------------------------------------------------------
     def emit(self, low: Any) -> None:
@@ -114,7 +115,7 @@ class VectorLoop:
         else:
             self.b.branch(masked)
         self.b.position_at_end(masked)
-        if self.several == 1:
+        if self.several == 1 and not self.may_pass:
             self.rest = self.b.sub(self.high, low)
             self._turn(low, 1, rest)
         else:

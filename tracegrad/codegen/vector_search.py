@@ -34,7 +34,7 @@ def row_loop(outer: KernelEmitter, vectors: Vectors, search: Search | None, low:
 class _SearchLoop(VectorLoop):
     def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Search, high: Any):
         super().__init__(outer, vectors, high)
-        self.search = search
+        self.search, self.may_pass = search, True
 
     def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
         before, some = self.b.block, self._looks(low, end)

@@ -21,7 +21,7 @@ from tracegrad.codegen.woven import Woven
 
 __all__ = [
     "Vectors", "dear_bytes", "dependent", "narrowest_bytes", "rounded_up", "step_of", "stride_of", "vector_bytes",
-    "vectors_of",
+    "vectors_of", "vectors_to_look_at",
 ]  # fmt: skip
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
@@ -85,12 +85,12 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     """How `kernel` is made of vectors, or None if it is not."""
     if not vector_bytes() or not kernel.loops or is_serial(kernel):
         return None
-    least = min(map(_size, accesses(kernel.body)), default=8)
+    least = _least(kernel)
     if least < narrowest_bytes():
         return None
+    var = kernel.loops[-1].var
     if (size := kernel.loops[-1].extent.value) is not None:
         return _of_few(kernel, size, least) if size else None
-    var = kernel.loops[-1].var
     varying, pairs = dependent(kernel.body, var), Woven(kernel.body, var).stores
     if not all(_fits(x, var, varying, False, pairs) for x in kernel.body):
         return None
@@ -111,6 +111,25 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
+
+
+def vectors_to_look_at(kernel: Kernel) -> Vectors | None:
+    """How a kernel that looks for something is made of vectors if its elements are too short for masks: one at a time,
+    which goes quickly where nothing is found. Of the lanes behind the last whole vector each is asked whether it is
+    there."""
+    if not vector_bytes() or not kernel.loops or is_serial(kernel) or kernel.loops[-1].extent.value is not None:
+        return None
+    var = kernel.loops[-1].var
+    varying = dependent(kernel.body, var)
+    if not all(_fits(x, var, varying, False) for x in kernel.body) or _gathers(kernel.body, var, varying):
+        return None
+    return Vectors(vector_bytes() // max(_sizes(kernel.body, varying), default=8), 1, _least(kernel), varying)
+
+
+def _least(kernel: Kernel) -> int:
+    """The size of the smallest elements in memory. What is reduced along the innermost loop lies in a register."""
+    var = kernel.loops[-1].var
+    return min([_size(x) for x in accesses(kernel.body) if not isinstance(x, Reduce) or var not in x.over], default=8)
 
 
 def _is_narrow_on_one_side(body: list[Any]) -> bool:
