@@ -51,6 +51,14 @@ def test_graph_computes_what_the_op_does(op: Any, operands: Any, params: Any) ->
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize(("op", "operands", "params"), [case for case in SAMPLES if case.values[0].into is not None])
+def test_what_is_written_into_an_array_is_the_answer(op: Any, operands: Any, params: Any) -> None:
+    (want,) = meaning(op, operands, params)
+    out = np.empty_like(want)
+    op.into(out, *operands, **params)
+    np.testing.assert_array_equal(np.sort(out, params["axis"]), np.sort(want, params["axis"]))
+
+
 @every_op
 def test_text_round_trip(op: Any, operands: Any, params: Any) -> None:
     graph = graph_of(op, operands, params)

@@ -14,6 +14,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
+from tracegrad.ops.selecting import partitioned_values
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.functions.return_types import return_type
 from tracegrad.torch.tape import Tensor
@@ -148,6 +149,29 @@ def test_partitions_put_the_element_where_it_belongs() -> None:
         index = tg.trace(lambda v, k=k: np.argpartition(v, k, axis=1))(x)
         np.testing.assert_array_equal(part[:, k], np.sort(x, 1)[:, k])
         np.testing.assert_array_equal(np.take_along_axis(x, index, 1)[:, k], part[:, k])
+
+
+def test_partitions_without_a_derivative_are_those_of_numpy() -> None:
+    x = RNG.normal(size=(5, 300))
+    for axis, kth in [(1, 7), (0, 2), (1, (3, 200)), (None, -5)]:
+        part = tg.trace(lambda v, kth=kth, axis=axis: np.partition(v, kth, axis))
+        np.testing.assert_array_equal(part(x), np.partition(x, kth, axis))
+        assert "argpartition" not in str(part.explain(x).optimized)
+
+
+def test_each_element_of_a_partition_has_its_cotangent() -> None:
+    x, weights = RNG.normal(size=300), np.arange(300.0)
+
+    def weighed(v: Any) -> Any:
+        part = np.partition(v, (40, 200))
+        return np.sum(weights * part), part
+
+    (_, part), slope = tg.value_and_grad(weighed, has_aux=True)(x)
+    np.testing.assert_array_equal(slope[[int(np.flatnonzero(x == v)[0]) for v in part]], weights)
+    ct = np.random.default_rng(1).normal(size=300)
+    values = partitioned_values(x, places=(40, 200), axis=0)
+    back = partitioned_values.pull(0, ct, values, (x,), {"places": (40, 200), "axis": 0})
+    np.testing.assert_array_equal(back[[int(np.flatnonzero(x == v)[0]) for v in values]], ct)
 
 
 def test_the_shape_of_unique_cannot_be_traced() -> None:

@@ -67,28 +67,42 @@ def argsort(
 
 @implements(np.partition, refuses=("order",))
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
-    """`np.partition`: the elements in the order of `np.argpartition`, so that each keeps the cotangent of its place."""
+    """`np.partition`; each element keeps the cotangent of its place."""
     x, k = along_axis("partition", a, axis)
-    return laid(take_along_axis(x, _partition(x, kth, k), k), "K", x)
+    places = _places(x, kth, k)
+    if x.dtype.kind == "c":
+        found = take_along_axis(x, _argpartition(x, places, k), k)
+    elif not places:
+        found = sorting.sort(x, axis=k, descending=False, stable=False)[0]
+    else:
+        found = selecting.partition(x, places=places, axis=k)[0]
+    return laid(found, "K", x)
 
 
 @implements(np.argpartition, refuses=("order",))
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
     """`np.argpartition`."""
     x, k = along_axis("argpartition", a, axis)
-    return _partition(x, kth, k)
+    return _argpartition(x, _places(x, kth, k), k)
 
 
-def _partition(x: Any, kth: Any, axis: int) -> Any:
+def _argpartition(x: Any, places: tuple[int, ...], axis: int) -> Any:
+    x = _ranks(x, axis) if x.dtype.kind == "c" and places else x
+    if not places:
+        return sorting.argsort(x, axis=axis, descending=False, stable=False)
+    return selecting.argpartition(x, places=places, axis=axis)
+
+
+def _places(x: Any, kth: Any, axis: int) -> tuple[int, ...]:
+    """The places that a partition is asked for, counted from the front; none where there is nothing to part."""
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:
-        return sorting.argsort(x, axis=axis, descending=False, stable=False)
-    x = _ranks(x, axis) if x.dtype.kind == "c" else x
+        return ()
     places = [int(k) for k in np.ravel(kth)]
     for k in places:
         if not -n <= k < n:
             raise ValueError(located(f"kth(={k}) out of bounds ({n})"))
-    return selecting.argpartition(x, places=tuple([k % n for k in places]), axis=axis)
+    return tuple([k % n for k in places])
 
 
 @implements(np.searchsorted)

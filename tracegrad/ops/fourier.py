@@ -45,6 +45,14 @@ def _module_for(x: Any) -> Any:
     return fft
 
 
+@fft.def_into
+def _(out: Any, x: Any, *, axis: int, inverse: bool, norm: Any) -> None:
+    if _module_for(x) is np.fft:
+        (np.fft.ifft if inverse else np.fft.fft)(x, axis=axis, norm=norm, out=out)
+    else:
+        out[...] = fft.impl(x, axis=axis, inverse=inverse, norm=norm)
+
+
 @fft.def_aval
 def _(x: Aval, *, axis: int, inverse: bool, norm: Any) -> Aval:
     if x.dtype.kind not in "fc" or not x.shape[axis]:
@@ -74,6 +82,11 @@ def _() -> Any:
 def rfft(x: Any, *, axis: int, norm: Any) -> Any:
     """The first n // 2 + 1 elements of the transform of n real numbers."""
     return np.fft.rfft(x, axis=axis, norm=norm)
+
+
+@rfft.def_into
+def _(out: Any, x: Any, *, axis: int, norm: Any) -> None:
+    np.fft.rfft(x, axis=axis, norm=norm, out=out)
 
 
 @rfft.def_aval
@@ -117,6 +130,11 @@ def irfft(x: Any, *, n: int, axis: int, norm: Any) -> Any:
     """The `n` real numbers of which this is the half of the transform; imaginary parts that it cannot have count as
     0."""
     return np.fft.irfft(x, n, axis=axis, norm=norm)
+
+
+@irfft.def_into
+def _(out: Any, x: Any, *, n: int, axis: int, norm: Any) -> None:
+    np.fft.irfft(x, n, axis=axis, norm=norm, out=out)
 
 
 @irfft.def_aval

@@ -27,9 +27,14 @@ def call_joined(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> An
 
 @call_joined.def_aval
 def _(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Aval | Several:
-    operands = [Aval(x.shape[:-1], complex_of(x.dtype)) if pairs else x for x, pairs in zip(xs, joined)]
-    found = _named(op).aval(*operands, **dict(given))
+    *_, found = _meant(*xs, op=op, given=given, joined=joined)
     return Several(map(lies, found)) if isinstance(found, tuple) else lies(found)
+
+
+@call_joined.def_meant
+def _meant(*xs: Aval, op: str, given: Given, joined: tuple[bool, ...]) -> tuple[Op, dict[str, Any], list[Aval], Any]:
+    operands = [Aval(x.shape[:-1], complex_of(x.dtype)) if pairs else x for x, pairs in zip(xs, joined)]
+    return _named(op), dict(given), operands, _named(op).aval(*operands, **dict(given))
 
 
 def _named(op: str) -> Op:

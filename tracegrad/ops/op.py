@@ -133,6 +133,8 @@ class Op:
         self.samples: Callable[[], Iterable[Sample]] | None = None
         self.put: Callable[..., Any] | None = None
         self.alone: dict[int, Callable[..., Any]] = {}
+        self.into: Callable[..., Any] | None = None
+        self.meant: Callable[..., Any] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._batch: Callable[..., Any] | None = None
@@ -204,6 +206,17 @@ class Op:
             return rule
 
         return declare
+
+    def def_meant(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Of an op that calls another one: `rule(*avals, **params)` gives that, its parameters, and the avals of its
+        operands and its answer, which lie in the memory of these."""
+        self.meant = rule
+        return rule
+
+    def def_into(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """`rule(out, *operands, **params)` writes the answer, which `impl` would give, into `out`."""
+        self.into = rule
+        return rule
 
     def def_vjp(self, operand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def declare(rule: Callable[..., Any]) -> Callable[..., Any]:

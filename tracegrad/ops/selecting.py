@@ -11,13 +11,17 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
+from tracegrad.ops.forms import Compose
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import arange, broadcast_to, reduced_shape, reshape
-from tracegrad.ops.op import Op, primitive
+from tracegrad.ops.op import Op, Several, primitive
 from tracegrad.ops.samples import integers, uniform
-from tracegrad.ops.sorting import cumargmax, cumargmin
+from tracegrad.ops.sorting import argsort, cumargmax, cumargmin
 
-__all__ = ["argpartition", "argselect", "argselect_at", "cummax", "cummin", "select", "select_at"]
+__all__ = [
+    "argpartition", "argselect", "argselect_at", "cummax", "cummin", "partition", "partitioned_values", "select",
+    "select_at",
+]  # fmt: skip
 
 Places = tuple[int, ...]
 
@@ -165,10 +169,74 @@ def _(x: Aval, *, places: Places, axis: int) -> Aval:
     return Aval(x.shape, np.dtype(np.int64))
 
 
-@argpartition.def_samples
-def _() -> Any:
+def _partition_samples() -> Any:
     yield (uniform((3, 4)),), {"places": (1, 3), "axis": 1}
     yield (uniform((21, 2), dtype="float32"),), {"places": (10,), "axis": 0}
+
+
+argpartition.def_samples(_partition_samples)
+
+
+def _partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+    index = argpartition(x, places=places, axis=axis)
+    return _taken(x, index, axis), index
+
+
+@primitive(Compose(_partition, moves=True), on_complex="")
+def partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+    """`x` with each element of `places` along `axis` where it is in the sorted order, what is less before; and the
+    indices, those of `argpartition`."""
+    index = argpartition.impl(x, places=places, axis=axis)
+    return np.take_along_axis(x, index, axis), index
+
+
+@partition.def_aval
+def _(x: Aval, *, places: Places, axis: int) -> Several:
+    return Several((x, argpartition.aval(x, places=places, axis=axis)))
+
+
+@partition.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, *, places: Places, axis: int) -> list[Any]:
+    return [_put_back(cts[0], ans[1], axis, x.shape)]
+
+
+@partition.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+    return _taken(tangents[0], ans[1], axis), None
+
+
+@primitive()
+def partitioned_values(x: Any, *, places: Places, axis: int) -> Any:
+    """The first of `partition`, which NumPy finds sooner without indices; within the parts elements have another
+    order."""
+    return np.partition(x, places, axis=axis)
+
+
+@partitioned_values.def_aval
+def _(x: Aval, *, places: Places, axis: int) -> Aval:
+    argpartition.aval(x, places=places, axis=axis)
+    return x
+
+
+@partitioned_values.def_into
+def _(out: Any, x: Any, *, places: Places, axis: int) -> None:
+    out[...] = x
+    out.partition(places, axis=axis)
+
+
+def _by_rank(x: Any, axis: int) -> Any:
+    return argsort(x, axis=axis, descending=False, stable=True)
+
+
+@partitioned_values.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, places: Places, axis: int) -> Any:
+    # What is where in which order only the answer says.
+    return _put_back(_taken(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
+
+
+partition.def_samples(_partition_samples)
+partitioned_values.def_samples(_partition_samples)
+partition.def_alone(0)(partitioned_values)
 
 
 # -- running extrema ---------------------------------------------------------------------------------------------

@@ -32,7 +32,9 @@ from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ir.printing import with_locations
 from tracegrad.ops import TABLE
 from tracegrad.ops.custom import custom_call
+from tracegrad.ops.op import Op
 from tracegrad.ops.results import result
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.records import record
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.entry import make_callable
@@ -211,15 +213,17 @@ def _run_of(call: Call) -> Callable[[Any], None]:
     """What calls NumPy with operands, and puts its answers, where pointers say."""
     node, op, params = call.node, call.node.op, dict(call.node.params)
     assert op is not None
-    several = node.several
-    results = node.aval if several else (node.aval,)
+    several, inputs, given, answers = node.several, node.inputs, [x.aval for x in node.operands], node.aval
+    if op.meant is not None:
+        op, params, given, answers = op.meant(*given, **params)
+    results: Any = answers if several else (answers,)
     used = [i for i, wanted in enumerate(call.wanted) if wanted]
-    avals = [*(x.aval for x in node.operands), *(results[i] for i in used)]  # type: ignore[index]
+    avals = [*given, *(results[i] for i in used)]
     views: list[tuple[Any, Any, Any]] = [
         ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
     ]
-    inputs, count = node.inputs, len(node.operands)
-    in_place = type(op.impl) is np.ufunc and _fits(op.impl, [x.dtype for x in avals]) and len(avals) == len(inputs) + 1
+    count = len(given)
+    into = None if several else _written_by(op, avals, len(inputs))
 
     def run(pointers: Any) -> None:
         arrays: list[Any] = [np.ndarray(shape, dtype, at(pointers[k])) for k, (at, shape, dtype) in enumerate(views)]
@@ -227,15 +231,27 @@ def _run_of(call: Call) -> Callable[[Any], None]:
         if len(inputs) != count:
             following = iter(operands)
             operands = [next(following) if hasattr(x, "aval") else x for x in inputs]
-        with np.errstate(all="ignore"):
-            if in_place:
-                op.impl(*operands, *outs)
+        before = traps()
+        try:
+            set_traps(QUIET)
+            if into is not None:
+                into(*outs, *operands, **params)
                 return
             answer = op.impl(*operands, **params)
+        finally:
+            restore_traps(before)
         for i, out in zip(used, outs):
             out[...] = answer[i] if several else answer
 
     return run
+
+
+def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any] | None:
+    """What writes the answer of an op, the last of these, into an array, which comes before the operands."""
+    function: Any = op.impl
+    if type(function) is np.ufunc and _fits(function, [x.dtype for x in avals]) and len(avals) == inputs + 1:
+        return lambda out, *operands: function(*operands, out)
+    return op.into
 
 
 def _fits(function: np.ufunc, dtypes: Sequence[np.dtype[Any]]) -> bool:
