@@ -6,6 +6,7 @@ Large and empty arrays, every dtype, every subset of axes, chains of views, and 
 from __future__ import annotations
 
 import itertools
+import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +15,14 @@ import pytest
 from exact import assert_same, compiled, full_slice, graph_from, outputs_of, values_for, whole
 from graphs import REAL, graph_of
 
+import tracegrad as tg
 from tracegrad.avals import aval_of
 from tracegrad.codegen import chunks as chunks_module
 from tracegrad.codegen import plan as plan_module
 from tracegrad.codegen.orders import products_in_chunk
 from tracegrad.codegen.steps import Launch
 from tracegrad.ir import build, run
-from tracegrad.ops import contraction, elementwise, linear, reduction
+from tracegrad.ops import bits, contraction, elementwise, linear, reduction
 from tracegrad.ops.elementwise import add, exp, maximum, minimum, multiply, sin, square, subtract, tanh, where
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import (
@@ -249,6 +251,65 @@ def test_comparisons_of_unlike_dtypes_compare_values(dtype: str) -> None:
     for other in DTYPES:
         x, y = (v.ravel().copy() for v in np.meshgrid(edges(dtype), edges(other)))
         assert_same(lambda a, b: [op(a, b) for op in COMPARISONS], x, y)
+
+
+def test_bits_and_roundings_of_truths_are_kernels() -> None:
+    x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
+
+    def fn(a: Any, b: Any) -> list[Any]:
+        both = [op(a, b) for op in (bits.bitwise_and, bits.bitwise_or, bits.bitwise_xor)]
+        names = ("absolute", "floor", "ceil", "trunc", "isfinite", "isinf")
+        return both + [getattr(elementwise, name)(a) for name in names]
+
+    assert_same(fn, x, y)
+    assert all(isinstance(step, Launch) for step in plan_module.plan(build(fn, [aval_of(x), aval_of(y)])).steps)
+
+
+def test_what_integers_cannot_be_is_not_asked() -> None:
+    for dtype in ("int64", "uint8", "bool"):
+        x = np.arange(20).astype(dtype)
+        found = tg.trace(lambda x: (np.isfinite(x), np.isinf(x), np.isnan(x))).explain(x)
+        assert {node.name for node in found.optimized.nodes if node.op is not None} == {"full"}
+    sums = tg.trace(lambda x: (np.sum(x), np.sum(x > 3), np.sum(x, axis=0)))
+    for dtype, end in [
+        ("int8", -128),
+        ("int16", -(2**15)),
+        ("uint8", 255),
+        ("uint16", 2**16 - 1),
+        ("int32", 2**31 - 1),
+    ]:
+        x = np.full((70_000, 2), end, dtype)
+        for got, want in zip(sums(x), (np.sum(x), np.sum(x > 3), np.sum(x, axis=0))):
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want)
+
+
+def test_what_windows_read_again_and_again_is_stored() -> None:
+    found = tg.trace(lambda x, w: np.convolve(x, w)).explain(np.ones(1000), np.ones(9))
+    padding, products = map(str, found.kernels)
+    assert "guard" in padding
+    assert "guard" not in products
+
+
+def test_a_number_that_is_put_to_places_needs_no_number_for_each() -> None:
+    def put(x: Any, places: Any) -> Any:
+        z = np.copy(x)
+        np.put_along_axis(z, places, 1.0, 0)
+        return z
+
+    x, places = np.zeros((9, 40)), np.arange(40)[None] % 9
+    assert "u8[9,40]" in str(tg.trace(put).explain(x, places).optimized)
+    np.testing.assert_array_equal(tg.trace(put)(x, places), put(x, places))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="what is out of range is the machine's")
+@pytest.mark.parametrize("source", ["float64", "float32"])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_what_no_integer_is_becomes_what_it_becomes_for_numpy(source: str) -> None:
+    x = np.array([300, -129, 7e4, 2.0**31, 3e9 + 1, -3e9 - 1, 1e10 + 3, -1e10, 1e20, np.inf, -np.inf, np.nan], source)
+    assert_same(
+        lambda v: [cast(v, dtype=d) for d in ("int8", "int16", "int32", "int64", "uint8", "uint16")], np.tile(x, 9)
+    )
 
 
 @pytest.mark.parametrize("source", DTYPES)

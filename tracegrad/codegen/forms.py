@@ -79,7 +79,8 @@ class _Move(Handler):
         return () if node.form.partial else node.operands
 
     def repeats(self, node: Node) -> bool:
-        return moved(node).repeats
+        found = moved(node)
+        return found.repeats or (not found.guards and node.aval.size > sum([x.aval.size for x in node.operands]))
 
     def cost(self, node: Node) -> int:
         return 2 * moved(node).guards

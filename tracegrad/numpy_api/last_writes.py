@@ -36,7 +36,7 @@ def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
     head = steps.indices[0].shape
     flat = tuple(reshape(i, shape=(math.prod(head),)) for i in steps.indices)
     places = tuple(steps.inner[k] for k in steps.axes)
-    number, written = _last_writer(flat, places)
+    number, written = _last_writer(flat, places) if hasattr(value, "shape") else (None, _written(flat, places))
     rest = tuple(n for k, n in enumerate(steps.inner) if k not in steps.axes)
     order = (*steps.axes, *(k for k in range(len(steps.inner)) if k not in steps.axes))
     back = linear.inverse_permutation(order)
@@ -53,11 +53,17 @@ def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
     return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
 
 
+def _written(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
+    """Which places any update writes to."""
+    one = full(shape=flat[0].shape, value=1, dtype="uint8")
+    return elementwise.greater(scatter_max(one, *flat, shape=places, axes=tuple(range(len(places)))), 0)
+
+
 def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, Any]:
     """For every place, the number of the last update that writes to it (0 if none), and whether one does."""
     n, axes = flat[0].shape[0], tuple(range(len(places)))
     if n > 1 and not all(map(is_known, flat)):
-        counted = arange(start=1, step=1, length=n, dtype="int64")
+        counted = arange(start=1, step=1, length=n, dtype="int32" if n < 2**31 else "int64")
         last = scatter_max(counted, *flat, shape=places, axes=axes)
         return elementwise.subtract(elementwise.maximum(last, 1), 1), elementwise.greater(last, 0)
     one = full(shape=(n,), value=1, dtype="int64")

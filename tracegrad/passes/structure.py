@@ -38,6 +38,7 @@ from tracegrad.passes.rewrite import operand, producer, shared
 __all__ = ["BY_OP", "hoist_broadcast"]
 
 Shape = tuple[int, ...]
+LONG = 512  # elements of a sum that may be of shorter ones
 
 BY_OP: dict[Op, Callable[..., Any]] = {}
 
@@ -166,9 +167,20 @@ def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
             return op(operand(x), axes=tuple(range(len(operand(x).shape))))
         if source is broadcast_to and (form.idempotent or op is reduce_sum) and 0 not in x.shape:
             return _reduce_broadcast(op, operand(x), x.shape, axes)
+        if source is cast and op is reduce_sum and _fits_word(operand(x).dtype, x, axes):
+            return cast(op(cast(operand(x), dtype="int32"), axes=axes), dtype=x.dtype.name)
         return fold_reduction(op, form, x, axes)
 
     return rule
+
+
+def _fits_word(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
+    """Whether a long sum of 8 bytes each is one of truths, or of short integers, that fits into 4: of these twice as
+    many are added at a time."""
+    count, least = math.prod([x.shape[a] for a in axes]), np.iinfo(short).min if short.kind == "i" else 0
+    bits = 1 if short.kind == "b" else 8 * short.itemsize
+    most = max(-least, 2**bits - 1 + least)
+    return x.dtype.kind in "iu" and x.dtype.itemsize == 8 and short.kind in "biu" and LONG <= count < 2**31 // most
 
 
 def _nested_axes(inner: Shape, outer: Shape, ndim: int) -> Shape:
@@ -194,6 +206,19 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
 for _op in TABLE.values():
     if isinstance(_op.form, Fold):
         BY_OP[_op] = _reduction_rule(_op, _op.form)
+
+
+# -- what integers cannot be ---------------------------------------------------------------------------
+def _known_of_integers(value: bool) -> Callable[..., Any]:
+    def rule(x: Any) -> Any:
+        whole = hasattr(x, "node") and x.dtype.kind in "biu"
+        return cast(full_like(x, value), dtype="bool") if whole else None
+
+    return rule
+
+
+for _name, _value in (("isfinite", True), ("isinf", False), ("isnan", False)):
+    rule_for(TABLE[_name])(_known_of_integers(_value))
 
 
 # -- slice, pad, flip -----------------------------------------------------------------------------------

@@ -90,12 +90,14 @@ def _at(x: Any, k: int) -> Any:
 @implements(np.median, refuses=("out",))
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.median`; of two middle elements each has half of the derivative."""
-    rows, kept = _rows("median", to_float(arrays(a)[0]), axis)
-    n = rows.shape[-1]
-    places = (n - 1, n // 2) if n % 2 else (n - 1, n // 2, n // 2 - 1)
+    rows, kept = _rows("median", a, axis)
+    n, unordered = rows.shape[-1], rows.dtype.kind in "fc"
+    places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # where nan is, if there is one
     found = _sorted(rows)[..., list(places)] if rows.dtype.kind == "c" else selecting.select(rows, places=places)
-    middle = _at(found, 1) if n % 2 else divide(add(_at(found, 2), _at(found, 1)), 2.0)
-    middle = where(isnan(_at(found, 0)), math.nan, middle)
+    found = to_float(found)
+    middle = _at(found, 0) if n % 2 else divide(add(_at(found, 1), _at(found, 0)), 2.0)
+    if unordered:
+        middle = where(isnan(_at(found, len(places) - 1)), math.nan, middle)
     return reshape(middle, shape=kept) if keepdims else middle
 
 
