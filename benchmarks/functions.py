@@ -178,7 +178,6 @@ WHY = {
     "np.log1p": "NumPy's code for AVX-512 has fewer instructions",
     "np.arctanh": "NumPy's code for AVX-512 has fewer instructions",
     "np.arcsinh": "NumPy's code for AVX-512 has fewer instructions",
-    "np.convolve": "NumPy has loops of their own for windows of up to 11 elements",
     "np.array([x, y])": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.concatenate": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.hstack": "waits for the cache, as NumPy's does; where the result lies makes the difference",
@@ -194,7 +193,6 @@ WHY = {
     "np.power": "NumPy's code for AVX-512 has fewer instructions",
     "np.argmax": "NumPy finds the place in the pass that finds the greatest",
     "np.argmin": "NumPy finds the place in the pass that finds the least",
-    "np.put_along_axis": "each element is asked whether a value has been put there",
     "np.fft.fft": "a call of SciPy's, the answer of which is copied",
     "np.linalg.eig": "a call of NumPy's; whether the eigenvalues are real is asked for",
     "np.linalg.eigvals": "a call of NumPy's; whether the eigenvalues are real is asked for",
@@ -204,7 +202,6 @@ WHY = {
     "np.unravel_index": "whether all indices are within the shape is asked for",
     "np.fmod": "LLVM has one remainder at a time",
     "np.linalg.det": "LAPACK's routine, as NumPy's",
-    "np.unique_inverse": "places are sorted stably; NumPy sorts them by AVX-512, which is not stable",
     "np.imag": "waits for the cache, as NumPy's does; where the result lies makes the difference",
     "np.copy": "waits for the cache, as NumPy's does; where the result lies makes the difference",
 }

@@ -315,6 +315,31 @@ def test_truths_that_are_reduced_lie_in_registers(monkeypatch: pytest.MonkeyPatc
     assert vectors_of(Kernel(buffers, [Loop("i0", n)], body, LIGHT)) is not None
 
 
+def test_truths_of_numbers_are_a_vector_at_a_time_where_masks_are_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "vector_bytes", lambda: 32)
+    monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 4)
+    x, known = v(0, "f64"), v(1, "bool")
+    body = [Load(x, "b0", i), Compute(known, "eq", (x, x)), Store("b1", i, known)]
+    buffers = {"b0": ("f64", "in"), "b1": ("bool", "out")}
+    found = vectors_of(Kernel(buffers, [Loop("i0", n)], body, LIGHT))
+    assert found is not None
+    assert (found.lanes, found.at_once) == (32, 1)
+    at = Poly.symbol("i0") * 9 + Poly.symbol("i1")
+    rows = [Load(x, "b0", at), body[1], Store("b1", at, known)]
+    assert vectors_of(Kernel(buffers, [Loop("i0", n), Loop("i1", n)], rows, LIGHT)) is None  # which may be short
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32"])
+def test_truths_of_as_many_numbers_as_there_are(dtype: str) -> None:
+    compared = tg.trace(lambda x, y: ((x > y) & (x < 1), x != y))
+    rng = np.random.default_rng(0)
+    for size in (1, 9, 31, 32, 33, 63, 64, 65, 100, 129):
+        x, y = ((rng.standard_normal(size) * 3).astype(dtype) for _ in range(2))
+        x[::5], y[::3] = np.nan if dtype[0] == "f" else 1, x[::3]
+        for got, want in zip(compared(x, y), ((x > y) & (x < 1), x != y)):
+            np.testing.assert_array_equal(got, want)
+
+
 ON_AVX2 = """
 import numpy as np, tracegrad as tg
 from tracegrad.codegen import vectors

@@ -87,7 +87,7 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         return None
     least = _least(kernel)
     if least < narrowest_bytes():
-        return None
+        return _of_truths(kernel)
     var = kernel.loops[-1].var
     if (size := kernel.loops[-1].extent.value) is not None:
         return _of_few(kernel, size, least) if size else None
@@ -111,6 +111,19 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
+
+
+def _of_truths(kernel: Kernel) -> Vectors | None:
+    """How a kernel is made of vectors, where there are no masks of bytes, that stores truths alone of what is longer:
+    so many at a time that these are a vector. The rest, of which each lane is asked whether it is there, comes once."""
+    body, var = kernel.body, kernel.loops[-1].var
+    truths = all(not isinstance(x, Store) or x.value.dtype == "bool" for x in body)
+    plain = truths and all(isinstance(x, Load | Store | Compute) for x in body) and len(kernel.loops) == 1
+    if not plain or min([_size(x) for x in body if isinstance(x, Load)], default=0) < narrowest_bytes():
+        return None
+    varying = dependent(body, var)
+    fits = all(_fits(x, var, varying, False) for x in body) and not _gathers(body, var, varying)
+    return Vectors(vector_bytes(), 1, 1, varying) if fits and kernel.cost <= LIGHTEST else None
 
 
 def vectors_to_look_at(kernel: Kernel) -> Vectors | None:
