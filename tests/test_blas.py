@@ -147,6 +147,16 @@ def test_other_letters_for_the_transposes_mean_the_same(provider, letters):
     assert_close(c, exact, 160)
 
 
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize("size", [(9, 7, 5), (200, 180, 190)])
+def test_factors_are_not_read_where_alpha_is_zero(provider, kind, size):
+    (a, b, c), (lda, ldb, ldc) = operands(np.random.default_rng(8), kind, b"N", b"T", *size)
+    a[:], b[:] = np.nan, np.inf
+    before = c.copy()
+    gemm(kind, b"N", b"T", *size, 0.0, a, lda, b, ldb, 0.5, c, ldc)
+    np.testing.assert_array_equal(c, before / 2)
+
+
 def test_nothing_outside_the_matrix_is_written(provider):
     m, n, k, ldc = 150, 160, 170, 171
     rng = np.random.default_rng(3)
@@ -182,7 +192,11 @@ def test_gemv_agrees_with_numpy(provider, kind, trans):
 @pytest.mark.parametrize("kind", ["s", "d"])
 @pytest.mark.parametrize(
     "size",
-    [(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900), (61, 3203, 130)],
+    [
+        *[(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900), (61, 3203, 130)],
+        # Slim, shallow and thin; and such as one thread does not cut, with remainders of all kinds.
+        *[(12, 4001, 70), (900, 1003, 9), (1031, 101, 300), (515, 513, 511), (301, 778, 130), (2050, 391, 40)],
+    ],
 )
 @pytest.mark.parametrize("trans", TRANSPOSES)
 def test_bits_do_not_depend_on_the_number_of_threads(kind, size, trans):

@@ -12,9 +12,9 @@ import pytest
 from graphs import REAL
 
 import tracegrad as tg
+from tracegrad.codegen.gemm import GEMM
 from tracegrad.codegen.orders import orders_of
 from tracegrad.codegen.plan import plan
-from tracegrad.codegen.small import SMALL
 from tracegrad.codegen.walker import FAILED_CHECK, STEP, WALK
 from tracegrad.runtime import blas
 from tracegrad.runtime.machine_code import shared_function
@@ -114,7 +114,7 @@ def test_a_product_is_that_of_numpy(dtype: str, count: int, share: int) -> None:
 def test_a_small_product_is_that_of_numpy(m: int, n: int, k: int, dtype: str) -> None:
     """Also where the matrices lie apart; what is between them stays."""
     each = np.dtype(dtype).itemsize
-    routine = shared_function(f"{SMALL}f{8 * each}")
+    routine = shared_function(f"{GEMM}f{8 * each}")
     count, room = 5, 20
     for a_flipped, b_flipped, (alpha, beta) in itertools.product((0, 1), (0, 1), ((1, 0), (-1, 1), (1, 1))):
         a, b, c = rng.normal(size=(3, count, room, room)).astype(dtype)
@@ -138,7 +138,7 @@ def test_nan_and_inf_go_through_a_small_product_as_through_any() -> None:
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(tg.trace(np.matmul)(x, y), x @ y, rtol=1e-12)
     orders = orders_of(plan(tg.trace(np.matmul).explain(x, y).optimized))
-    assert [order.words[0] for order in orders] == [f"{SMALL}f64"]
+    assert [order.words[0] for order in orders] == [f"{GEMM}f64"]
 
 
 @pytest.mark.parametrize(("rows", "total"), [(10, 30), (7, 30), (30, 30), (4, 3)])

@@ -16,6 +16,7 @@ from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.donation import step_of_check
 from tracegrad.codegen.forked import EACH_CHUNK
+from tracegrad.codegen.gemm import GEMM, is_small_product
 from tracegrad.codegen.lapack import flags_of, is_native, routines_of
 from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.module import Part, place_of
@@ -25,7 +26,6 @@ from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import Plan, plans_of
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import identity
-from tracegrad.codegen.small import SMALL, is_small_product
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.walker import BAND, STEP
 from tracegrad.codegen.waves import THREADS
@@ -227,7 +227,7 @@ class _Writer:
         each = dtype_named(step.dtype).itemsize
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
-        routine = SMALL + step.dtype if batch > 1 and is_small_product(m, n, k) else ROUTINES[step.dtype]
+        routine = GEMM + step.dtype if batch > 1 and is_small_product(m, n, k) else ROUTINES[step.dtype]
         words: list[Word] = [routine, batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
         words.append(max(within, 1))
         x, y, out = step.lies

@@ -39,6 +39,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import SupportsIndex
 
+from tracegrad.codegen.cpu import features
+from tracegrad.codegen.gemm import GEMM, gemm_module
 from tracegrad.records import record
 from tracegrad.runtime import copied, native, symmetric, threads, tiled
 
@@ -49,7 +51,7 @@ ROUTINES = tuple(
     f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "syrk", "trsm", "potrf", "gesv", "getrf")
 )
 
-_RAW, _PARALLEL_FOR = "tg_blas_", "tg_blas_parallel_for"
+_RAW, _PARALLEL_FOR, _LIMIT = "tg_blas_", "tg_blas_parallel_for", "tg_blas_limit"
 
 
 @record(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class _Library:
     config: str
     core: str
     addresses: Mapping[str, int]
+    cut: dict[str, int] | None = None  # a gemm that is cut for threads, once it was asked for; None if SciPy does that
 
 
 _lock = threading.Lock()
@@ -79,7 +82,13 @@ def address(routine: str) -> int:
     """
     if routine not in ROUTINES:
         raise ValueError(f"no BLAS routine {routine!r} here; there are {', '.join(ROUTINES)}")
-    return _loaded().addresses[routine]
+    library = _loaded()
+    if library.cut is None or not routine.endswith("gemm"):
+        return library.addresses[routine]
+    with _lock:
+        if routine not in library.cut:
+            library.cut[routine] = _tiled(routine, library)
+    return library.cut[routine]
 
 
 def set_num_threads(n: SupportsIndex) -> None:
@@ -150,7 +159,7 @@ def _private_openblas() -> _Library | None:
         config, core = _text(library, "get_config"), _text(library, "get_corename")
     except (OSError, AttributeError):
         return None
-    return _Library("scipy-openblas32", config, core, addresses | _tiled(addresses | copies, core))
+    return _Library("scipy-openblas32", config, core, addresses | copies, {})
 
 
 def _openblas_path() -> Path | None:
@@ -221,17 +230,24 @@ def _text(library: ctypes.CDLL, question: str) -> str:
     return answer.decode()
 
 
-def _tiled(addresses: Mapping[str, int], core: str) -> dict[str, int]:
-    """gemm on many threads, from gemm, syrk and copies on one, whose kernels are those for `core`."""
-    names = [name for name in addresses if name.endswith("gemm")]
-    for name in addresses:
-        if name.endswith(("gemm", "syrk", "omatcopy")):
-            native.define_symbol(_RAW + name, addresses[name])
+def _tiled(name: str, library: _Library) -> int:
+    """gemm on many threads, from gemm, syrk and copies on one, and from products of our own where they are as fast."""
+    for routine in ("gemm", "syrk", "omatcopy"):
+        native.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
-    words = _tiling(core)
-    shared = tiled.WORDS.substitute(words)
-    source = shared + "".join([_tiled_source(name, words) for name in names])
-    return dict(zip(names, native.compile_forever(source, *names), strict=True))
+    native.define_symbol(_LIMIT, threads.limit_address())
+    words = _tiling(library.core)
+    source = tiled.WORDS.substitute(words) + _tiled_source(name, words | _own(name))
+    return native.compile_forever(source, name)[0]
+
+
+def _own(name: str) -> dict[str, str]:
+    """Which products are our own: none, but on CPUs with AVX2 and no longer vectors."""
+    if not {"avx2", "fma"} <= features() or "avx512f" in features():
+        return {"owns": "false", "own": "null", "declare_own": ""}
+    symbol = GEMM + ("f32" if name.startswith("s") else "f64")
+    native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "glue", 3).address(symbol))
+    return {"owns": "true", "own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
 
 
 def _tiling(core: str) -> dict[str, str]:
@@ -245,20 +261,27 @@ def _tiling(core: str) -> dict[str, str]:
         "largest": str(without_end if is_zen else tiled.LARGEST_UNPACKED),
         "small_a": str(tiled.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
+        "joins": "true" if core in tiled.JOINED else "false",
         "parallel_for": f"@{_PARALLEL_FOR}",
+        "limit": f"@{_LIMIT}",
     }
 
 
 def _tiled_source(name: str, tiling: dict[str, str]) -> str:
+    single = name.startswith("s")
     words = tiling | {
         "name": name,
-        "type": "float" if name.startswith("s") else "double",
-        "narrow": "128" if name.startswith("s") else "64",
+        "type": "float" if single else "double",
+        "narrow": "128" if single else "64",
+        "low": "16" if single else "32",
+        "thin": "128" if single else "0",
+        "step": "48" if single and tiling["joins"] == "true" else "16",
+        "joins_rows": "false" if single else "true",
         "raw": f"@{_RAW}{name}",
         "syrk": f"@{_RAW}{name[0]}syrk",
         "copy": f"@{_RAW}{name[0]}omatcopy",
-        "bytes": "4" if name.startswith("s") else "8",
-        "line": "16" if name.startswith("s") else "8",
+        "bytes": "4" if single else "8",
+        "line": "16" if single else "8",
         "part": str(copied.PART),
     }
     whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))

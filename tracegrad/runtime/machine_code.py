@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
+from tracegrad.codegen.gemm import GEMM, gemm_module
 from tracegrad.codegen.lapack import NATIVE, lapack_module
 from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.ordering import ORDERING, ordering_module
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
-from tracegrad.codegen.small import SMALL, small_module
 from tracegrad.codegen.support import MERGED, support_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.codegen.walker import BAND, STEP, TOGETHER, WALK, walker_module
@@ -224,7 +224,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 def shared_function(name: str) -> int:
     """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker`, `lapack`,
-    `ordering` or `small`, or of the C library."""
+    `ordering` or `gemm`, or of the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     make, module, kind, optimize = _module_with(name)
@@ -237,8 +237,8 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
         return lambda: walker_module(*TOGETHER), WALK, "cold", 1
     if name.startswith(_RARE):
         return lambda: rare_module(name), name, "cold", 1
-    if name.startswith(SMALL):
-        return lambda: small_module(name), name, "glue", 3
+    if name.startswith(GEMM):
+        return lambda: gemm_module(name), name, "glue", 3
     if name.startswith(MERGED):
         return lambda: support_module(name), f"{MERGED[0]}.{name.partition('.')[2]}", "glue", 1
     if name.startswith(ORDERING):

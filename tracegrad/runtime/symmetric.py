@@ -52,7 +52,7 @@ cut:
   %fewest = call i64 @ceil_div(i64 %height, i64 256)
   %shared = call i64 @llvm.smax.i64(i64 %fewest, i64 2)
   %parts = select i1 %small, i64 1, i64 %shared
-  %edge = call i64 @tile_edge(i64 %height, i64 %parts)
+  %edge = call i64 @tile_edge(i64 %height, i64 %parts, i64 16)
   %count = call i64 @ceil_div(i64 %height, i64 %edge)
   %next = add i64 %count, 1
   %twice = mul i64 %count, %next

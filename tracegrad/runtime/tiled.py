@@ -1,14 +1,14 @@
 """A matrix product cut into tiles for threads, as LLVM IR beside the gemm of `blas`.
 
 The tiles depend only on the sizes, on which factor is transposed, on how far apart columns lie, and on the machine, so
-bits do not depend on the number of threads.
+bits do not depend on the number of threads. One thread leaves them out where that has the same bits.
 """
 
 from __future__ import annotations
 
 from string import Template
 
-__all__ = ["FIELDS", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
+__all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) run in the calling thread.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
@@ -28,10 +28,17 @@ __all__ = ["FIELDS", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
 SMALL_A = 2**16
+# Products of our own (`codegen.gemm`) are those below that size, those whose A is low or short, and, of floats, those
+# that are cut into rows otherwise, if A is no larger than 2 MiB and B plain: 0.5 to 1.0 of OpenBLAS's time on a Zen 3.
+#
+# For these kernels an uncut product has the bits of its tiles, so that one thread need not cut it, which saves up to a
+# tenth: of doubles always, of floats if tiles are as tall as C and multiples of 12 columns wide.
+JOINED = ("Haswell", "Zen")
 TILED = Template("""
+$declare_own
 declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 
-%call_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64 }
+%call_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, ptr }
 
 define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
                    ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
@@ -51,7 +58,11 @@ measured:
   %area = mul i64 %height, %width
   %work = mul i64 %area, %depth
   %small = icmp slt i64 %work, 2097152
-  %several = icmp sgt i64 %work, $unpacked
+  %owned = call i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transb, ptr %alpha)
+  %routine = select i1 %owned, ptr $own, ptr $raw
+  %by_blas = xor i1 %owned, true
+  %large = icmp sgt i64 %work, $unpacked
+  %several = and i1 %large, %by_blas
   %plain = call i1 @is_plain(ptr %transa)
   %a_area = mul i64 %height, %depth
   %a_little = icmp sle i64 %a_area, 262144
@@ -112,7 +123,7 @@ unpacked:
 packed:
   br i1 %small, label %whole, label %cut
 whole:
-  call void $raw(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+  call void %routine(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
                  ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
   ret void
 cut:
@@ -147,11 +158,44 @@ limit:
   %rows_most = call i64 @llvm.smin.i64(i64 %rows_so_far, i64 %most)
   %columns_left = sdiv i64 %most, %rows_most
   %columns_most = call i64 @llvm.smin.i64(i64 %columns_so_far, i64 %columns_left)
-  %packed_height = call i64 @tile_edge(i64 %height, i64 %rows_most)
-  %packed_width = call i64 @tile_edge(i64 %width, i64 %columns_most)
+  %packed_height = call i64 @tile_edge(i64 %height, i64 %rows_most, i64 16)
+  %packed_width = call i64 @tile_edge(i64 %width, i64 %columns_most, i64 $step)
+  %one_row = icmp sge i64 %packed_height, %height
+  %alike = or i1 %one_row, $joins_rows
+  %joins = and i1 %alike, $joins
+  %alike_or_owned = or i1 %joins, %owned
+  %threads = call i64 $limit()
+  %alone = icmp eq i64 %threads, 1
+  %uncut = and i1 %alike_or_owned, %alone
+  br i1 %uncut, label %whole, label %tiled
+tiled:
   call void @tiles_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
-                         ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %packed_height, i64 %packed_width, i1 false)
+                         ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %packed_height, i64 %packed_width, i1 false,
+                         ptr %routine)
   ret void
+}
+
+; Whether a product of these sizes is one of our own. Where alpha is zero, nobody may read the factors.
+define internal i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transb, ptr %alpha) {
+  %area = mul i64 %height, %width
+  %work = mul i64 %area, %depth
+  %a_area = mul i64 %height, %depth
+  %little = icmp sle i64 %work, 2097152
+  %low = icmp sle i64 %height, $low
+  %shallow = icmp sle i64 %depth, 16
+  %thin = icmp sle i64 %width, $thin
+  %near = icmp sle i64 %a_area, 524288
+  %b_plain = call i1 @is_plain(ptr %transb)
+  %near_and_plain = and i1 %near, %b_plain
+  %thin_and_near = and i1 %thin, %near_and_plain
+  %little_or_low = or i1 %little, %low
+  %shallow_or_thin = or i1 %shallow, %thin_and_near
+  %worth = or i1 %little_or_low, %shallow_or_thin
+  %factor = load $type, ptr %alpha
+  %read = fcmp une $type %factor, 0.0
+  %fits = and i1 %worth, %read
+  %own = and i1 %fits, $owns
+  ret i1 %own
 }
 
 ; The product in tiles that are not packed.
@@ -161,7 +205,7 @@ define internal void @unpacked_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, p
   %width = call i64 @integer(ptr %n)
   %depth = call i64 @integer(ptr %k)
   %rows_needed = call i64 @ceil_div(i64 %height, i64 96)
-  %tile_height = call i64 @tile_edge(i64 %height, i64 %rows_needed)
+  %tile_height = call i64 @tile_edge(i64 %height, i64 %rows_needed, i64 16)
   %column_work = mul i64 %tile_height, %depth
   %widest = sdiv i64 $unpacked, %column_work
   %dozens = sdiv i64 %widest, 12
@@ -171,13 +215,14 @@ define internal void @unpacked_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, p
   %even_dozens = call i64 @ceil_div(i64 %even_columns, i64 12)
   %tile_width = mul i64 %even_dozens, 12
   call void @tiles_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
-                         ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %tile_height, i64 %tile_width, i1 %small)
+                         ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %tile_height, i64 %tile_width, i1 %small,
+                         ptr $raw)
   ret void
 }
 
 define internal void @tiles_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
                                   ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc,
-                                  i64 %tile_height, i64 %tile_width, i1 %alone) {
+                                  i64 %tile_height, i64 %tile_width, i1 %alone, ptr %routine) {
 entry:
   %call = alloca %call_$name
   %height = call i64 @integer(ptr %m)
@@ -215,7 +260,7 @@ $load
   %c_column = mul i64 %left, %c_stride
   %c_offset = add i64 %c_column, %top
   %c_tile = getelementptr $type, ptr %c, i64 %c_offset
-  call void $raw(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile,
+  call void %routine(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile,
                  ptr %lda, ptr %b_tile, ptr %ldb, ptr %beta, ptr %c_tile, ptr %ldc)
   ret void
 }
@@ -223,6 +268,7 @@ $load
 
 WORDS = Template("""
 declare void $parallel_for(ptr, ptr, i64)
+declare i64 $limit()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 declare ptr @malloc(i64)
@@ -242,11 +288,11 @@ define internal i64 @ceil_div(i64 %x, i64 %y) {
   ret i64 %quotient
 }
 
-; The length of %parts even parts, in whole vectors of the kernels.
-define internal i64 @tile_edge(i64 %length, i64 %parts) {
+; The length of %parts even parts, in whole steps of the kernels.
+define internal i64 @tile_edge(i64 %length, i64 %parts, i64 %step) {
   %even = call i64 @ceil_div(i64 %length, i64 %parts)
-  %vectors = call i64 @ceil_div(i64 %even, i64 16)
-  %edge = mul i64 %vectors, 16
+  %steps = call i64 @ceil_div(i64 %even, i64 %step)
+  %edge = mul i64 %steps, %step
   ret i64 %edge
 }
 
@@ -291,4 +337,5 @@ FIELDS = (
     *((field, "ptr") for field in ("transa", "transb", "m", "n", "k", "alpha")),
     *((field, "ptr") for field in ("a", "lda", "b", "ldb", "beta", "c", "ldc")),
     *((field, "i64") for field in ("tile_height", "tile_width", "columns")),
+    ("routine", "ptr"),
 )
