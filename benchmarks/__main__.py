@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = (
-    "call_overhead", "guards", "elementwise", "mlp_step", "encoder_step", "logistic", "kernels", "functions", "compile",
-    "transforms", "loops", "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager", "minimize",
-    "ode_fit", "cluster",
+    "call_overhead", "guards", "elementwise", "mlp_step", "encoder_step", "logistic", "kernels", "functions",
+    "products", "compile", "transforms", "loops", "programs", "factorizations", "workloads", "first_calls",
+    "warm_start", "eager", "minimize", "ode_fit", "cluster",
 )  # fmt: skip
 
 PAGES = ("accuracy", "speed")  # pages of the documentation, each of which comes alone
