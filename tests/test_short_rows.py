@@ -9,7 +9,7 @@ import pytest
 
 import tracegrad as tg
 from tests.test_vectors import numbers, ran, v
-from tracegrad.codegen import vectors
+from tracegrad.codegen import vector_llvm, vector_memory, vectors
 from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
 from tracegrad.codegen.nest import arrange
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
@@ -36,6 +36,8 @@ def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(vectors, "vector_bytes", lambda: request.param)
     monkeypatch.setattr(vectors, "dear_bytes", lambda: request.param)
     monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 1)
+    for module in (vector_llvm, vector_memory):  # as CPUs do that have no longer vectors
+        monkeypatch.setattr(module, "stores_slowly_with_masks", lambda: request.param == 32)
     monkeypatch.setattr("tests.test_vectors.CODE", {})
     found: int = request.param
     return found

@@ -14,7 +14,7 @@ import pytest
 from llvmlite import ir
 
 import tracegrad as tg
-from tracegrad.codegen import vectors
+from tracegrad.codegen import vector_llvm, vector_memory, vectors
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import (
@@ -124,6 +124,8 @@ def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(vectors, "vector_bytes", lambda: request.param)
     monkeypatch.setattr(vectors, "dear_bytes", lambda: request.param)
     monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 1)
+    for module in (vector_llvm, vector_memory):  # as CPUs do that have no longer vectors
+        monkeypatch.setattr(module, "stores_slowly_with_masks", lambda: request.param == 32)
     monkeypatch.setattr(f"{__name__}.CODE", {})
     found: int = request.param
     return found

@@ -7,7 +7,7 @@ from functools import cache
 
 import llvmlite.binding as ll
 
-__all__ = ["converts_halves", "cpu_name", "features", "has_masks_of_bytes"]
+__all__ = ["converts_halves", "cpu_name", "features", "has_masks_of_bytes", "stores_slowly_with_masks"]
 
 
 def cpu_name() -> str:
@@ -28,6 +28,11 @@ def features() -> set[str]:
 
 def has_masks_of_bytes() -> bool:
     return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features()
+
+
+def stores_slowly_with_masks() -> bool:
+    """Whether a vector that is stored with a mask takes a dozen cycles, as on AMD's CPUs before those with AVX-512."""
+    return cpu_name().startswith("znver") and not has_masks_of_bytes()
 
 
 def converts_halves() -> bool:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.cpu import stores_slowly_with_masks
 from tracegrad.codegen.fused import computed, factors_of
 from tracegrad.codegen.lanes import number, numbered, of_lanes, splat
 from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, constant, extremum, identity, is_extremum
 from tracegrad.codegen.vector_inside import inside_of, part_inside
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of, stride_of
@@ -199,8 +200,8 @@ class VectorLoop:
         first_end = self.b.select(some, whole, self.high)
         self.b.branch(again)
         self.b.position_at_end(again)
-        start, mask, end = (self.b.phi(x.type) for x in (low, rest, whole))
-        for phi, value in ((start, low), (mask, first), (end, first_end)):
+        start, mask, end, full = (self.b.phi(x.type) for x in (low, rest, whole, some))
+        for phi, value in ((start, low), (mask, first), (end, first_end), (full, some)):
             phi.add_incoming(value, before)
         around = self._begin_loop(before)
         self.b.branch(loop)
@@ -208,13 +209,14 @@ class VectorLoop:
         i = self.b.phi(I64)
         i.add_incoming(start, again)
         phis = self._begin_loop(again)
+        self.memory.of_turn = (mask, full, self._mask_of_all())
         self._turn(i, 1, mask)
         self._again(i, self.step, end, phis, loop, ended)
         self.b.position_at_end(ended)
         self.b.cbranch(self.b.icmp_signed("<", end, self.high), last, after)
         self.b.position_at_end(last)
         self.b.branch(again)
-        for phi, value in ((start, end), (mask, rest), (end, self.high)):
+        for phi, value in ((start, end), (mask, rest), (end, self.high), (full, BOOL(0))):
             phi.add_incoming(value, last)
         self._end_loop(around)
         self.b.position_at_end(after)
@@ -484,7 +486,8 @@ class VectorLoop:
             weave(self, x, value, copy, k, mask)
             return
         pointer, dtype = self._at(x, copy, k), x.value.dtype
-        if self.rest is not None and x.buffer in self.loaded and len(self.kernel.loops) > 1:
+        is_slow = x.buffer in self.loaded or stores_slowly_with_masks()
+        if self.rest is not None and is_slow and len(self.kernel.loops) > 1:
             self.memory.add_rest(value, pointer, dtype, self.rest, "")
         else:
             self.memory.store(value, pointer, dtype, mask)

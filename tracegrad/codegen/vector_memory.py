@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.cpu import stores_slowly_with_masks
 from tracegrad.codegen.lanes import Spelled, intrinsic, number, of_lanes
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
@@ -30,6 +31,7 @@ class Memory:
     def __init__(self, b: ir.IRBuilder, lanes: int, least: int):
         self.b, self.lanes = b, lanes
         self.wide = max(lanes, REGISTER // least)
+        self.of_turn: tuple[Any, Any, Any] | None = None  # the mask of a turn, whether it is fixed, and then what
 
     # -- masks ---------------------------------------------------------------------------------------
     def lanes_below(self, rest: Any) -> Any:
@@ -97,6 +99,33 @@ class Memory:
 
     def store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
         """Put a vector of registers to `pointer` and behind it."""
+        if mask is None or not stores_slowly_with_masks():
+            self._store(value, pointer, dtype, mask)
+        elif isinstance(mask, ir.Constant):
+            self._store_first(value, pointer, dtype, sum(bit.constant for bit in mask.constant[: self.lanes]))
+        elif self.of_turn is not None and mask is self.of_turn[0]:
+            with self.b.if_else(self.of_turn[1]) as (then, otherwise):
+                with then:
+                    self.store(value, pointer, dtype, self.of_turn[2])
+                with otherwise:
+                    self._store(value, pointer, dtype, mask)
+        else:
+            self._store(value, pointer, dtype, mask)
+
+    def _store_first(self, value: Any, pointer: Any, dtype: str, count: int) -> None:
+        """Put the first so many lanes to `pointer` and behind it, in pieces of a power of two."""
+        t, size, done = memory_type(dtype), dtype_named(dtype).itemsize, 0
+        if dtype == "bool":
+            value = self.b.zext(value, of_lanes(t, self.lanes))
+        start = self.b.bitcast(pointer, t.as_pointer())
+        for width in (1 << k for k in reversed(range(count.bit_length())) if count >> k & 1):
+            lanes = ir.Constant(of_lanes(I32, width), [*range(done, done + width)])
+            piece = self.b.shuffle_vector(value, value, lanes)
+            place = self.b.bitcast(self.b.gep(start, [I64(done)]), of_lanes(t, width).as_pointer())
+            self.b.store(piece, place, align=size)
+            done += width
+
+    def _store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
         t, size = self._type(dtype, mask)
         if dtype == "bool":
             value = self.b.zext(value, of_lanes(t.element, self.lanes))
