@@ -127,7 +127,9 @@ def _one(outer: KernelEmitter, tiles: Tiles, row: str, column: str) -> None:
     made: dict[str, list[Any]] = {}  # the vectors of all rows
 
     def value(k: int, x: Operand) -> Any:
-        return made[x.name][k] if x.name else constant(x.value, x.dtype, tiles.edge)
+        if not x.name:
+            return constant(x.value, x.dtype, tiles.edge)
+        return made[x.name][k] if x.name in made else splat(b, outer.env[x.name], tiles.edge)
 
     for x in outer.kernel.body:
         match x:

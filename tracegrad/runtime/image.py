@@ -250,7 +250,7 @@ def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any
     """What writes the answer of an op, the last of these, into an array, which comes before the operands."""
     function: Any = op.impl
     if type(function) is np.ufunc and _fits(function, [x.dtype for x in avals]) and len(avals) == inputs + 1:
-        return lambda out, *operands: function(*operands, out)
+        return lambda out, *operands: op.impl(*operands, out)
     return op.into
 
 
