@@ -84,9 +84,8 @@ def test_steps_are_scipys(method: str, options: str, times: str) -> None:
 def test_where_steps_become_too_short_the_rest_is_nan(method: str) -> None:
     (rows, calls, status), found = solved(burst, method, (0.0, 6.0), TIMES, {})
     assert (status, found.status) == (-1, -1)
-    assert calls == pytest.approx(
-        found.nfev, rel=0.05
-    )  # next to the pole, the last bits decide how many steps are tried
+    # Next to the pole, the last bits decide how many steps are tried.
+    assert calls == pytest.approx(found.nfev, rel=0.05)
     reached = found.y.shape[1]
     assert 0 < reached < len(TIMES)
     np.testing.assert_allclose(rows[:reached], found.y.T, rtol=1e-9)

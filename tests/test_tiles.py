@@ -81,6 +81,7 @@ BESIDE: dict[str, Callable[..., Any]] = {
     "two results": lambda a, b, row, column: (a.T + b, a.T - b),
     "chosen": lambda a, b, row, column: np.where(b < a.T, a.T, b),
     "extremum": lambda a, b, row, column: np.maximum(a.T, b),
+    "a constant": lambda a, b, row, column: np.maximum(a.T, 0.7) - b,
 }
 
 
