@@ -30,6 +30,7 @@ def has_masks_of_bytes() -> bool:
     return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features()
 
 
+@cache
 def stores_slowly_with_masks() -> bool:
     """Whether a vector that is stored with a mask takes a dozen cycles, as on AMD's CPUs before those with AVX-512."""
     return cpu_name().startswith("znver") and not has_masks_of_bytes()

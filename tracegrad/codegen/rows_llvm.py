@@ -228,7 +228,7 @@ class _RowsLoop(VectorLoop):
         if x.address.coefficient(self.row) == self.size:
             pointer, used = self._at_row(x, k, 0), self.rows * self.size
             if mask is None and x.buffer in self.read_again and used < self.lanes:
-                self.memory.add_rest(value, pointer, dtype, I64(used), "")
+                self.memory.store_first(value, pointer, dtype, used)
             else:
                 self.memory.store(value, pointer, dtype, self.every if mask is None else mask)
             return

@@ -23,7 +23,7 @@ from tracegrad.codegen.vectors import LIGHTEST, vector_bytes
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
 
-__all__ = ["Tiles", "in_tiles", "is_across", "tiles_of", "transposed"]
+__all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
 
 I32 = ir.IntType(32)
 GROUP = 16  # bytes within which neighbours are interleaved by one instruction
@@ -51,7 +51,7 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
         return None
     row, column = (each.var for each in kernel.loops[-2:])
     every = [x for x in kernel.body if isinstance(x, Load | Store)]
-    turned = [x for x in every if is_across(x, row, column)]
+    turned = [x for x in every if _is_across(x, row, column)]
     if not 1 <= len(turned) <= MOST_TURNED or not all(x in turned or _is_along(x, row, column) for x in every):
         return None
     size, *others = {dtype_named((x.out if isinstance(x, Load) else x.value).dtype).itemsize for x in every}
@@ -60,7 +60,7 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
     return Tiles(GROUP // size, LINE // size, LINE // size) if len(kernel.body) == 2 and not others else None
 
 
-def is_across(x: Load | Store, row: str, column: str) -> bool:
+def _is_across(x: Load | Store, row: str, column: str) -> bool:
     """Whether an array is read along the rows of the tiles, which go along the columns of the results."""
     if not isinstance(x, Load) or x.address.coefficient(row) != 1 or x.address.coefficient(column).value in (0, 1):
         return False
@@ -156,7 +156,7 @@ def _places(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> li
 def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) -> list[Any]:
     """What each row of a tile has of an array."""
     b, size, t = outer.b, dtype_named(x.out.dtype).itemsize, memory_type(x.out.dtype)
-    if is_across(x, row, column):
+    if _is_across(x, row, column):
         vectors = [b.load(place, align=size) for place in _places(outer, tiles, x, column)]
         return transposed(b, vectors, GROUP // size)
     same = x.address.coefficient(row) == 0

@@ -102,7 +102,7 @@ class Memory:
         if mask is None or not stores_slowly_with_masks():
             self._store(value, pointer, dtype, mask)
         elif isinstance(mask, ir.Constant):
-            self._store_first(value, pointer, dtype, sum(bit.constant for bit in mask.constant[: self.lanes]))
+            self.store_first(value, pointer, dtype, sum(bit.constant for bit in mask.constant[: self.lanes]))
         elif self.of_turn is not None and mask is self.of_turn[0]:
             with self.b.if_else(self.of_turn[1]) as (then, otherwise):
                 with then:
@@ -112,7 +112,7 @@ class Memory:
         else:
             self._store(value, pointer, dtype, mask)
 
-    def _store_first(self, value: Any, pointer: Any, dtype: str, count: int) -> None:
+    def store_first(self, value: Any, pointer: Any, dtype: str, count: int) -> None:
         """Put the first so many lanes to `pointer` and behind it, in pieces of a power of two."""
         t, size, done = memory_type(dtype), dtype_named(dtype).itemsize, 0
         if dtype == "bool":
