@@ -188,7 +188,6 @@ WHY = {
     "np.linalg.cholesky": "LAPACK's routine, as NumPy's",
     "np.linalg.inv": "LAPACK's routine, as NumPy's",
     "np.linalg.tensorinv": "LAPACK's routine, as NumPy's",
-    "np.linalg.solve": "LAPACK's routine, as NumPy's",
     "np.log": "NumPy's code for AVX-512 has fewer instructions",
     "np.power": "NumPy's code for AVX-512 has fewer instructions",
     "np.argmax": "NumPy finds the place in the pass that finds the greatest",

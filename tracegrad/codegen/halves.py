@@ -16,9 +16,10 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.scalar_llvm import BOOL, I64
+from tracegrad.codegen.squares import transpose
 from tracegrad.codegen.support import TASK, loop
 
-__all__ = ["CALLS", "NO", "YES", "Halves", "tiled"]
+__all__ = ["CALLS", "NO", "YES", "Halves"]
 
 # The words at which a function of words has the addresses of what is called here.
 CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
@@ -27,7 +28,6 @@ LEAST = 64  # rows of a matrix that is not cut
 SQUARE = 128  # of a symmetric product of which both triangles are computed
 SHARE = 64  # right sides that a thread solves for at a time
 FORKED = 1 << 20  # multiply-adds that are worth several threads
-TILE = 16  # edge of the blocks in which a matrix is transposed
 
 I8, I32, VOID = ir.IntType(8), ir.IntType(32), ir.VoidType()
 POINTER = I8.as_pointer()
@@ -385,32 +385,7 @@ class Halves:
     # -- the rest ----------------------------------------------------------------------------------------------
     def _mirror(self, rows: Any, columns: Any, source: Any, to: Any, leading: Any) -> None:
         """The transpose of a part of a matrix, into another part."""
-        b = self.b
-
-        def element(i: Any, j: Any) -> None:
-            b.store(b.load(self.at(source, leading, i, j)), self.at(to, leading, j, i))
-
-        tiled(b, rows, columns, element)
-
-
-def tiled(b: Any, rows: Any, columns: Any, element: Callable[[Any, Any], None]) -> None:
-    """Emit `element(i, j)` for all elements of a matrix, block by block."""
-    tile = _int(TILE)
-
-    def blocks(size: Any) -> Any:
-        return b.sdiv(b.add(size, _int(TILE - 1)), tile)
-
-    def end(start: Any, size: Any) -> Any:
-        rest = b.sub(size, start)
-        return b.select(b.icmp_signed("<", rest, tile), rest, tile)
-
-    def block(p: Any, q: Any) -> None:
-        top, left = b.mul(p, tile), b.mul(q, tile)
-        width = end(left, columns)
-        loop(b, end(top, rows), lambda i: loop(b, width, lambda j: element(b.add(top, i), b.add(left, j))))
-
-    across = blocks(columns)
-    loop(b, blocks(rows), lambda p: loop(b, across, lambda q: block(p, q)))
+        transpose(self.b, to, leading, source, leading, rows, columns)
 
 
 def _int(value: int) -> Any:

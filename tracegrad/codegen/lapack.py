@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from tracegrad.codegen.halves import CALLS, NO, YES, Halves, tiled
+from tracegrad.codegen.halves import CALLS, NO, YES, Halves
+from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.squares import each_square, loaded, stored, transpose, turned
 from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
@@ -123,13 +125,7 @@ class _Writer:
         loop(self.b, count, lambda i: self.b.store(self.b.load(self.b.gep(source, [i])), self.b.gep(to, [i])))
 
     def transpose(self, to: Any, source: Any, rows: Any, columns: Any) -> None:
-        b = self.b
-
-        def element(i: Any, j: Any) -> None:
-            x = b.load(b.gep(source, [b.add(b.mul(i, columns), j)]))
-            b.store(x, b.gep(to, [b.add(b.mul(j, rows), i)]))
-
-        tiled(b, rows, columns, element)
+        transpose(self.b, to, rows, source, columns, rows, columns)
 
     def scratch(self, size: Any) -> Any:
         """Memory for so many bytes."""
@@ -172,12 +168,13 @@ def _cholesky(w: _Writer, i: Any) -> None:
 def _symmetric_part(w: _Writer, x: Any, out: Any) -> None:
     b = w.b
 
-    def element(p: Any, q: Any) -> None:
-        at = b.add(b.mul(p, w.n), q)
-        halves = [b.fmul(b.load(b.gep(x, [place])), ir.Constant(w.t, 0.5)) for place in (at, b.add(b.mul(q, w.n), p))]
-        b.store(b.fadd(*halves), b.gep(out, [at]))
+    def square(p: Any, q: Any, edge: int) -> None:
+        half = number(of_lanes(w.t, edge), 0.5)
+        parts = loaded(b, x, w.n, p, q, edge), turned(b, loaded(b, x, w.n, q, p, edge))
+        halves = [[b.fmul(row, half) for row in part] for part in parts]
+        stored(b, out, w.n, p, q, [b.fadd(*rows) for rows in zip(*halves)])
 
-    tiled(b, w.n, w.n, element)
+    each_square(b, w.t, w.n, w.n, square)
 
 
 def _cholesky_pullback(w: _Writer, i: Any) -> None:

@@ -1,0 +1,90 @@
+"""Matrices that are read across: square by square, whose rows become columns in registers (`tiles.transposed`).
+
+The squares of a block follow each other, so lines of the cache are there until all of them is read and written. The
+last squares of a matrix begin earlier, and do some elements a second time; a matrix that is smaller than a square has
+squares of one element. All matrices are row-major, with rows that are any distance apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import of_lanes
+from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.support import loop
+from tracegrad.codegen.tiles import GROUP, WORDS, transposed
+
+__all__ = ["each_square", "loaded", "stored", "transpose", "turned"]
+
+BLOCK = 16  # edge of the blocks, a line or two of the cache
+
+
+def transpose(b: Any, to: Any, apart: Any, source: Any, leading: Any, rows: Any, columns: Any) -> None:
+    """Emit the copy of a matrix of so many rows and columns to its transpose, whose rows are so far `apart`."""
+
+    def square(i: Any, j: Any, edge: int) -> None:
+        stored(b, to, apart, j, i, turned(b, loaded(b, source, leading, i, j, edge)))
+
+    each_square(b, source.type.pointee, rows, columns, square)
+
+
+def each_square(b: Any, t: Any, rows: Any, columns: Any, square: Callable[[Any, Any, int], None]) -> None:
+    """Emit `square(i, j, edge)` for squares that cover a matrix of elements of type `t`; `i` and `j` begin them."""
+    edge = WORDS // _bytes(t)
+    wide = b.and_(*[b.icmp_signed(">=", size, I64(edge)) for size in (rows, columns)])
+    with b.if_else(wide) as (then, otherwise):
+        with then:
+            _blocks(b, rows, columns, edge, square)
+        with otherwise:
+            loop(b, rows, lambda i: loop(b, columns, lambda j: square(i, j, 1)))
+
+
+def _blocks(b: Any, rows: Any, columns: Any, edge: int, square: Callable[[Any, Any, int], None]) -> None:
+    def count(size: Any, each: int) -> Any:
+        return b.sdiv(b.add(size, I64(each - 1)), I64(each))
+
+    def smaller(x: Any, y: Any) -> Any:
+        return b.select(b.icmp_signed("<", x, y), x, y)
+
+    def squares(begin: Any, size: Any, body: Callable[[Any], None]) -> None:
+        """All squares of a block along one axis."""
+        last = b.sub(size, I64(edge))
+        some = count(smaller(b.sub(size, begin), I64(BLOCK)), edge)
+        loop(b, some, lambda k: body(smaller(b.add(begin, b.mul(k, I64(edge))), last)))
+
+    def block(p: Any, q: Any) -> None:
+        top, left = b.mul(p, I64(BLOCK)), b.mul(q, I64(BLOCK))
+        squares(top, rows, lambda i: squares(left, columns, lambda j: square(i, j, edge)))
+
+    across = count(columns, BLOCK)
+    loop(b, count(rows, BLOCK), lambda p: loop(b, across, lambda q: block(p, q)))
+
+
+def loaded(b: Any, a: Any, leading: Any, i: Any, j: Any, edge: int) -> list[Any]:
+    """The rows of a square."""
+    return [b.load(place, align=_bytes(a.type.pointee)) for place in _rows(b, a, leading, i, j, edge)]
+
+
+def stored(b: Any, a: Any, leading: Any, i: Any, j: Any, rows: list[Any]) -> None:
+    """Write the rows of a square."""
+    for row, place in zip(rows, _rows(b, a, leading, i, j, len(rows))):
+        b.store(row, place, align=_bytes(a.type.pointee))
+
+
+def turned(b: Any, rows: list[Any]) -> list[Any]:
+    """The columns of a square."""
+    return transposed(b, rows, GROUP // _bytes(rows[0].type.element)) if len(rows) > 1 else rows
+
+
+def _rows(b: Any, a: Any, leading: Any, i: Any, j: Any, edge: int) -> list[Any]:
+    found = [b.gep(a, [b.add(b.mul(i, leading), j)])]
+    while len(found) < edge:
+        found.append(b.gep(found[-1], [leading]))
+    return [b.bitcast(place, of_lanes(a.type.pointee, edge).as_pointer()) for place in found]
+
+
+def _bytes(t: Any) -> int:
+    return 8 if isinstance(t, ir.DoubleType) else 4
