@@ -1,5 +1,6 @@
-"""The pass that takes from BLAS the products that a loop computes better, since it fuses with its neighbours; and sums
-of stacks of products, which are one product."""
+"""The pass that makes loops of products: of those that a loop computes better than BLAS, since it fuses with its
+neighbours, and of integers and booleans, which BLAS does not know; and sums of stacks of products, which are one
+product."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ MOST_OF_WINDOW = 16  # elements, up to which a sum of products needs no windows 
 
 @record(frozen=True)
 class Thresholds:
-    """Where `matmul` of (..., m, k) and (..., k, n) becomes a loop.
+    """Where `matmul` of (..., m, k) and (..., k, n), of floats, becomes a loop.
 
     `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 (matrix-vector and outer
     products, which move as many numbers as they compute) and the matrix has at most so many elements. `tiny`: the same
@@ -46,7 +47,8 @@ _USUAL = Thresholds()
 
 
 def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> Graph:
-    """`graph` with small and matrix-vector `matmul`s as multiply and reduce_sum. Sums may round differently.
+    """`graph` with `matmul`s that are small, have a vector, or are not of floats, as multiply and reduce_sum. Sums may
+    round differently.
 
     >>> from tracegrad.ir import parse
     >>> text = "graph(%0: f64[9,5], %1: f64[5,1]) {\\n  %2 = matmul(%0, %1) : f64[9,1]\\n  return %2\\n}"
@@ -63,8 +65,10 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
 
     def unrolled(operands: tuple[Any, ...], again: bool) -> bool:
         x, y = (x.aval for x in operands)
-        count = 1 if again or x.dtype.kind != "f" else math.prod(x.shape[:-2])
-        return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
+        if x.dtype.kind not in "fc":
+            return True
+        count = 1 if again else math.prod(x.shape[:-2])
+        return thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if op is not matmul:
