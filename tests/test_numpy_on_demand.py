@@ -272,3 +272,18 @@ def test_geometric_sequences_of_a_batch_are_nan_where_there_are_none() -> None:
     found = tg.vmap(lambda a: np.geomspace(a, 8.0, 4))(np.array([1.0, -1.0]))
     np.testing.assert_allclose(found[0], [1.0, 2.0, 4.0, 8.0], rtol=1e-14)
     assert np.isnan(found[1, 1:3]).all()
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])
+@pytest.mark.parametrize("n", [1, 2, 3, 10])
+def test_arrays_are_padded_with_their_own_elements(n: int, mode: str) -> None:
+    """By pieces of the array where these are few, as rows, or one by one."""
+    x = np.arange(3.0 * n).reshape(n, 3)
+    for widths in ((0, 0), (1, 1), (0, 2), (3, 7), (25, 31), (200, 3)):
+
+        def padded(x: Any, widths: tuple[int, int] = widths) -> Any:
+            return np.pad(x, (widths, (2, 1)), mode=mode)
+
+        same(tg.trace(padded)(x), padded(x))
+        counts = 1.0 * np.bincount(padded(x).astype(int).ravel(), minlength=x.size).reshape(x.shape)
+        same(tg.grad(lambda x, padded=padded: np.sum(padded(x)))(x), counts)

@@ -37,6 +37,8 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "rolled rows": (lambda x, y: np.roll(x, 3, axis=1), 2),
     "pairs": (lambda x, y: np.stack([x * y, x * np.exp(y)], axis=-1), 1),
     "columns": (lambda x, y: np.stack([x, y, x], axis=-1), 1),
+    "a frame of the rows and columns across": (lambda x, y: np.pad(x, 3, mode="wrap"), 9),
+    "a frame of the edge": (lambda x, y: np.pad(x, 3, mode="edge"), 12),
     "rolled parts": (lambda x, y: np.concatenate([x[7:], y[:7]]) * x, 2),
 }
 

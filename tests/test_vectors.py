@@ -539,11 +539,31 @@ PADDED: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8", "int16"])
 @pytest.mark.parametrize("n", [*range(9, 60, 3), 130])
 @pytest.mark.parametrize("f", PADDED.values(), ids=PADDED)
-def test_the_part_in_which_all_guards_hold(f: Any, n: int) -> None:
-    u = np.random.default_rng(n).normal(size=(11, n))
+def test_the_part_in_which_all_guards_hold(f: Any, n: int, dtype: str) -> None:
+    """Of vectors with masks, and of a plain loop, for which short elements have none on CPUs with AVX2."""
+    u = (np.random.default_rng(n).normal(size=(11, n)) * 50).astype(dtype)
     np.testing.assert_allclose(tg.trace(f, tiered=False)(u), f(u), rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float16"])
+@pytest.mark.parametrize("shape", [(0, 9), (9, 0), (1, 9), (9, 1), (11, 40), (3, 200)])
+def test_padded_rows_of_short_elements(shape: tuple[int, int], dtype: str) -> None:
+    u = rng.integers(0, 2, shape).astype(dtype)
+    for widths in (((0, 0), (0, 70)), ((70, 3), (0, 0)), ((1, 2), (30, 40)), ((0, 1), (50, 0))):
+        got = tg.trace(lambda u, widths=widths: np.pad(u, widths, constant_values=1), tiered=False)(u)
+        np.testing.assert_array_equal(got, np.pad(u, widths, constant_values=1))
+
+
+def test_a_plain_loop_asks_no_guard_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 4)
+    for f, asked in ((lambda u: np.pad(u, 1), 0), (PADDED["near the ends"], 4)):
+        (step,) = plan(tg.trace(f).explain(np.ones((11, 40), "int8")).optimized).steps
+        assert isinstance(step, Launch)
+        text = str(kernel_function(ir.Module(), step.kernel, "padded"))
+        assert (text.count("\nguarded"), text.count("\ninside.i1")) == (asked, 3)
 
 
 @pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")

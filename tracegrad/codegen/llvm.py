@@ -22,6 +22,7 @@ from llvmlite import ir
 from tracegrad.codegen.carried import carried_of
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
+from tracegrad.codegen.inside import Part, holds, plain_parts
 from tracegrad.codegen.jammed import jam_of
 from tracegrad.codegen.lanes import horizontal, number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
@@ -120,6 +121,7 @@ class KernelEmitter:
         self.totals: dict[int, list[Any]] = {}
         self.copies: list[Any] = []
         self._copy = 0
+        self.part: Part | None = None  # of a plain innermost loop
         self._around: _Around | None = None
         self.jam = None if self.search is not None else jam_of(kernel, self.vectors, list(self._depth.values()))
         self.mask = mask_of_rows(kernel)
@@ -209,7 +211,7 @@ class KernelEmitter:
             self.env[self.kernel.loops[depth].var] = self._bounds(depth)[0]
             self._guard(x)
             self.totals[id(self.carried[id(x)])] = [self._value(x.out)]
-        write: Any = partial(self._loop, depth, None, 1)
+        write: Any = partial(self._plain, depth)
         if self.vectors is not None:
             write = partial(row_loop, self, self.vectors, self.search, *self._bounds(depth))
         if self.mask is None:
@@ -229,6 +231,14 @@ class KernelEmitter:
                 joined.add_incoming(value, before)
                 joined.add_incoming(new, inside)
 
+    def _plain(self, depth: int) -> None:
+        """The innermost loop, for LLVM's vectoriser."""
+        emit = partial(self.polys.emit, self.b)
+        for part in plain_parts(self.b, emit, self.kernel, *self._bounds(depth)):
+            self.part = part
+            self._loop(depth, part.low, 1, part.high)
+        self.part = None
+
     def _innermost(self) -> None:
         """The body, once for every iteration of the jammed loop that runs at a time."""
         for _ in self._each_copy():
@@ -242,11 +252,12 @@ class KernelEmitter:
                 self.env[self.kernel.loops[-2].var] = self.copies[copy]
             yield copy
 
-    def _loop(self, depth: int, low: Any, copies: int) -> Any:
-        """One loop from `low` (its beginning, if None), `copies` iterations at a time; returns where it ended."""
+    def _loop(self, depth: int, low: Any, copies: int, high: Any = None) -> Any:
+        """One loop from `low` to `high` (its beginning and its end, if None), `copies` iterations at a time; returns
+        where it ended."""
         loop = self.kernel.loops[depth]
-        first, high = self._bounds(depth) if copies == 1 else self._jammed_bounds(depth)
-        low = first if low is None else low
+        first, last = self._bounds(depth) if copies == 1 else self._jammed_bounds(depth)
+        low, high = first if low is None else low, last if high is None else high
         running: list[Any] = [x for x in self.reductions if id(x) in self.totals and self._depth[id(x)] <= depth]
         running += [x for x in self.carried.values() if depth == len(self.kernel.loops) - 1]
         before = self.b.block
@@ -335,7 +346,9 @@ class KernelEmitter:
         """
         module = self.b.module
         hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
-        if depth == len(self.kernel.loops) - 1 and self.kernel.cost <= LIGHTEST:
+        if self.part is not None and not self.part.long:
+            hints.append(module.add_metadata(["llvm.loop.vectorize.enable", BOOL(0)]))
+        elif depth == len(self.kernel.loops) - 1 and self.kernel.cost <= LIGHTEST:
             hints.append(module.add_metadata(["llvm.loop.interleave.count", ir.Constant(I32, 4)]))
         return module.add_metadata(hints)
 
@@ -419,7 +432,12 @@ class KernelEmitter:
                     self._guard(x)
 
     def _guard(self, x: Guard) -> None:
-        inside = self._inside(x)
+        if self.part is not None and id(x) in self.part.known:
+            known = self.part.known[id(x)]
+            self.block(x.body if known else [])
+            self._define(x.out, self._value(x.result if known else x.fill))
+            return
+        inside = holds(self.b, partial(self.polys.emit, self.b), x)
         fill = self._value(x.fill)
         before = self.b.block
         then, after = self.function.append_basic_block("guarded"), self.function.append_basic_block("joined")
@@ -438,19 +456,6 @@ class KernelEmitter:
         phi.add_incoming(result, end)
         self._define(x.out, phi)
 
-    def _inside(self, x: Guard) -> Any:
-        tests = []
-        for low, value, high, step in x.ranges:
-            v, lo, hi = (self.polys.emit(self.b, p) for p in (value, low, high))
-            tests += [self.b.icmp_signed(">=", v, lo), self.b.icmp_signed("<", v, hi)]
-            if step != 1:
-                rest = self.b.urem(self.b.sub(v, lo), self.polys.emit(self.b, step))
-                tests.append(self.b.icmp_signed("==", rest, ir.Constant(I64, 0)))
-        total = tests[0]
-        for t in tests[1:]:
-            total = self.b.and_(total, t)
-        return total
-
     def _check(self, x: Check) -> None:
         value = self._value(x.value)
         if value.type.width < 64:
@@ -460,10 +465,7 @@ class KernelEmitter:
         if x.value.dtype[0] == "i":
             wrapped = self.b.select(self.b.icmp_signed("<", value, zero), self.b.add(value, size), value)
         good = self.b.icmp_unsigned("<", wrapped, size)
-        bad_block, after = (
-            self.function.append_basic_block("bad"),
-            self.function.append_basic_block("checked"),
-        )
+        bad_block, after = (self.function.append_basic_block(n) for n in ("bad", "checked"))
         self.b.cbranch(good, after, bad_block)
         self.b.position_at_end(bad_block)
         self.b.store(ir.Constant(I32, 1), self.status)

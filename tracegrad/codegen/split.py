@@ -102,7 +102,9 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
     columns = _is_of_columns(kernel, cuts)
     if not columns and _cuts_rows(kernel, cuts):
         return [kernel]
-    if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= len(guards) + 1:
+    # A frame of one number is one guard: it is written around the part inside, row by row.
+    most = MOST if len(guards) > 1 and _only_moves(kernel) else len(guards) + 1
+    if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= most:
         return [kernel]
     boxes = itertools.product(*(itertools.pairwise(x) for x in cuts.values()))
     try:

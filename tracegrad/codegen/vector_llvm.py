@@ -19,11 +19,11 @@ from llvmlite import ir
 
 from tracegrad.codegen.cpu import stores_slowly_with_masks
 from tracegrad.codegen.fused import computed, factors_of
+from tracegrad.codegen.inside import inside_of, part_inside
 from tracegrad.codegen.lanes import number, numbered, of_lanes, splat
 from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, constant, extremum, identity, is_extremum
-from tracegrad.codegen.vector_inside import inside_of, part_inside
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of, stride_of
 from tracegrad.codegen.woven import Woven, read_strided, weave
@@ -108,7 +108,7 @@ class VectorLoop:
         masked = self._new_block("masked")
         if self.several:
             if self.inside is not None:
-                first, end = part_inside(self, self.inside, low, end, self.several * self.step)
+                first, end = part_inside(self.b, self.scalar, self.inside, low, end, self.several * self.step)
                 low, self.holding = self._unmasked(low, first, after, ways), self.inside.guards
             low, self.holding = self._unmasked(low, end, after, ways), frozenset()
             ways.append((self.b.block, dict(self.totals)))

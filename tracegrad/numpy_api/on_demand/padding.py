@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tracegrad.ops.op import normalize_axis
 __all__ = ["pad"]
 
 _BY_PLACE = frozenset({"edge", "reflect", "symmetric", "wrap"})
+MOST_PIECES = 8  # that elements of the array are put together of
 _STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": median,
 }  # fmt: skip
@@ -83,6 +84,35 @@ def _odd(mode: str) -> Any:
     return padded
 
 
+def _by_place(x: Any, axis: int, places: list[int]) -> Any:
+    """The elements at `places` along an axis: pieces of `x`, forwards, backwards, or one element again and again; one
+    by one if these are many."""
+    pieces = list(_runs(places))
+    if len(pieces) > MOST_PIECES:
+        return picked(x, constant(np.array(places), peer_of(x)), axis)
+    return concatenate([_run(x, axis, *piece) for piece in pieces], axis)
+
+
+def _runs(places: list[int]) -> Iterator[tuple[int, int, int]]:
+    """The first of neighbours, from one to the next 1, 0 or -1, and how many they are."""
+    low = 0
+    while low < len(places):
+        step = next((k for k in (1, 0, -1) if places[low + 1 : low + 2] == [places[low] + k]), 0)
+        high = low + 1
+        while places[high : high + 1] == [places[high - 1] + step]:
+            high += 1
+        yield places[low], step, high - low
+        low = high
+
+
+def _run(x: Any, axis: int, first: int, step: int, count: int) -> Any:
+    last = first + step * (count - 1)
+    piece = along(x, axis, min(first, last), max(first, last) + 1)
+    if step == 0:
+        return broadcast_to(piece, shape=tuple(count if k == axis else n for k, n in enumerate(x.shape)))
+    return piece if step > 0 else flip(piece, axes=(axis,))
+
+
 _BY_VALUE = {
     "linear_ramp": _ramps, "odd reflect": _odd("reflect"), "odd symmetric": _odd("symmetric"),
 } | {mode: _statistic(of) for mode, of in _STATISTICS.items()}  # fmt: skip
@@ -111,7 +141,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     out, several = x, [(given, given)] * rank if given is None else _pairs(given, rank)
     for k, pair in enumerate(widths):
         if any(pair) and mode in _BY_PLACE:
-            out = picked(out, constant(np.pad(np.arange(x.shape[k]), pair, mode=mode), peer_of(x)), k)
+            out = _by_place(out, k, np.pad(np.arange(x.shape[k]), pair, mode=mode).tolist())
         elif any(pair):
             out = concatenate(_BY_VALUE[mode](out, k, pair, several[k]), k)
     return laid(out if out is not x else x._alias(), "A", x)
