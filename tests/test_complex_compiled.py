@@ -478,3 +478,48 @@ def test_complex_numbers_are_sorted_as_numpy_sorts_them() -> None:
     z = np.array([[1 + 2j, 1 - 1j, 0.5], [np.nan + 1j, complex(2, np.nan), 1]])
     for function in (np.sort, lambda z: np.sort(z, 0), np.argsort, np.sort_complex, lambda z: np.sort(z, None)):
         np.testing.assert_array_equal(tg.trace(function)(z), function(z))
+
+
+MOVED: dict[str, tuple[Any, list[str]]] = {
+    "concatenate": (lambda x, y: np.concatenate([x, y], axis=1), ["concatenate"]),
+    "stack": (lambda x, y: np.stack([x, y, x], axis=2), ["concatenate", *["reshape"] * 2]),
+    "roll": (lambda x, y: np.roll(x, 3, axis=0), ["slice", "slice", "concatenate"]),
+    "flip": (lambda x, y: x[::-1, ::2].copy(), ["flip", "slice"]),
+    "pad": (lambda x, y: np.pad(x, 2), ["pad"]),
+    "transpose": (lambda x, y: np.ascontiguousarray(x.T), ["transpose"]),
+    "take": (lambda x, y: x[:, np.array([3, 0, 3])], ["gather"]),
+    "repeat": (lambda x, y: np.broadcast_to(x, (3, 7, 5)).copy(), ["broadcast_to"]),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_parts_that_lie_side_by_side_are_moved_together(name: str, dtype: str) -> None:
+    f, ops = MOVED[name]
+    x, y = numbers(7, 5).astype(dtype), numbers(7, 5).astype(dtype)
+    made = tg.trace(f)
+    np.testing.assert_array_equal(made(x, y), f(x, y))
+    assert sorted(node.name for node in made.explain(x, y).optimized.nodes) == sorted(ops)
+
+
+def test_what_is_put_beside_complex_numbers_may_have_parts_that_differ() -> None:
+    def padded(x: Any) -> Any:
+        return np.pad(x, 1, constant_values=3 + 3j), np.pad(x, 1, constant_values=2.5)
+
+    for got, want in zip(tg.trace(padded)(A), padded(A)):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("n", [*range(9, 30), 64, 67])
+def test_lanes_hold_pairs_in_any_order(n: int, dtype: str) -> None:
+    """Each pair is written where it was read, or its parts where these belong."""
+    x, y = numbers(n).astype(dtype), numbers(n).astype(dtype)
+
+    def f(x: Any, y: Any) -> Any:
+        return x + y, (x + y[0]).conj(), x.real - y.imag, x + y.real, np.where(np.arange(n) > 5, x, y)
+
+    for got, want in zip(tg.trace(f)(x, y), f(x, y)):
+        np.testing.assert_array_equal(got, want)
+    for k in range(5):
+        np.testing.assert_array_equal(tg.trace(lambda x, y, k=k: f(x, y)[k])(x, y), f(x, y)[k])

@@ -142,7 +142,7 @@ class Memory:
         mask, wide = self.first(mask, self.lanes), 2 * self.lanes
         return self.b.shuffle_vector(mask, mask, ir.Constant(of_lanes(I32, wide), [k // 2 for k in range(wide)]))
 
-    def load_pairs(self, pointer: Any, dtype: str, mask: Any) -> tuple[Any, Any]:
+    def load_pairs(self, pointer: Any, dtype: str, mask: Any, any_order: bool) -> tuple[Any, Any]:
         """The first and the second elements of the pairs at `pointer` and behind it."""
         t, size = of_lanes(memory_type(dtype), 2 * self.lanes), dtype_named(dtype).itemsize
         if mask is None:
@@ -151,18 +151,19 @@ class Memory:
             mask = self._of_pairs(mask)
             function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
             value = self.b.call(function, [pointer, I32(size), mask, Spelled(t, ZERO)])
-        lanes = of_lanes(I32, self.lanes)
+        pairs = self._pairs_of_lanes(size, any_order)
         low, high = (
-            self.b.shuffle_vector(value, value, ir.Constant(lanes, [2 * k + j for k in range(self.lanes)]))
+            self.b.shuffle_vector(value, value, ir.Constant(of_lanes(I32, self.lanes), [2 * k + j for k in pairs]))
             for j in (0, 1)
         )
         return low, high
 
-    def store_pairs(self, low: Any, high: Any, pointer: Any, dtype: str, mask: Any) -> None:
+    def store_pairs(self, low: Any, high: Any, pointer: Any, dtype: str, mask: Any, any_order: bool) -> None:
         """Put the lanes of two vectors to `pointer` and behind it, one of the first and one of the second in turn."""
         wide = 2 * self.lanes
         t, size = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize
-        turns = [k // 2 + k % 2 * self.lanes for k in range(wide)]
+        pairs = self._pairs_of_lanes(size, any_order)
+        turns = [pairs.index(k // 2) + k % 2 * self.lanes for k in range(wide)]
         value = self.b.shuffle_vector(low, high, ir.Constant(of_lanes(I32, wide), turns))
         if mask is None:
             self.b.store(value, self.b.bitcast(pointer, t.as_pointer()), align=size)
@@ -171,6 +172,16 @@ class Memory:
         types = [t, pointer.type, I32, mask.type]
         function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
         self.b.call(function, [value, pointer, I32(size), mask])
+
+    def _pairs_of_lanes(self, size: int, any_order: bool) -> list[int]:
+        """The numbers of the pairs whose elements lanes hold: in any order, so that they stay in their parts of two
+        vectors, from which one instruction takes them, and another puts them back."""
+        each = max(REGISTER // (2 * size), 1)
+        groups = [list(range(k, k + each)) for k in range(0, self.lanes, each)]
+        half = len(groups) // 2
+        if any_order and half:
+            groups = [x for pair in zip(groups[:half], groups[half:]) for x in pair]
+        return [k for group in groups for k in group]
 
     def add_rest(self, value: Any, pointer: Any, dtype: str, rest: Any, combiner: str) -> None:
         """Combine the first `rest` lanes with what lies at `pointer`, or store them if there is no combiner.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loops import Load, Store, flattened
+from tracegrad.codegen.loops import Compute, Load, Store, flattened
 from tracegrad.codegen.poly import Poly
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ class Woven:
     """The accesses of a loop over `var` that read or write the next two elements in each turn.
 
     `stores` has for both addresses of what is written so and not read the two stores, the lower first; `loads` for both
-    addresses of what is read so and not written the lower one.
+    addresses of what is read so and not written the lower one. If there is nothing else, elements are in `any_order` in
+    the lanes of a vector.
     """
 
     def __init__(self, body: list[Any], var: str):
@@ -36,6 +37,16 @@ class Woven:
         for x in read:
             if (x.buffer, x.address + 1) in known and (x.buffer, x.address) not in self.loads:
                 self.loads[x.buffer, x.address] = self.loads[x.buffer, x.address + 1] = x.address
+        self.any_order = all(isinstance(x, Compute) or self._in_pairs(x, var) for x in body)
+        self.any_order = self.any_order and len({x.value.dtype for x in body if isinstance(x, Store)}) == 1
+
+    def _in_pairs(self, x: Any, var: str) -> bool:
+        """Whether an access is woven, or the same for all lanes."""
+        if isinstance(x, Store):
+            return (x.buffer, x.address) in self.stores
+        if not isinstance(x, Load):
+            return False
+        return (x.buffer, x.address) in self.loads or not any(s == var or s[0] == "v" for s in x.address.symbols)
 
 
 def _is_by_two(x: Any, var: str) -> bool:
@@ -49,7 +60,8 @@ def weave(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) 
     loop.values[id(x), copy, k] = value
     first, second = (loop.values.get((id(y), copy, k)) for y in (low, high))
     if first is not None and second is not None:
-        loop.memory.store_pairs(first, second, loop._at(low, copy, k, 2), x.value.dtype, mask)
+        pointer = loop._at(low, copy, k, 2)
+        loop.memory.store_pairs(first, second, pointer, x.value.dtype, mask, loop.woven.any_order)
 
 
 def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask: Any) -> Any:
@@ -60,5 +72,5 @@ def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask
     key = ("pairs", x.buffer, low, loop._copy_of(low.symbols, copy), k, id(mask))
     if key not in loop.values:
         pointer = loop._at(Load(x.out, x.buffer, low), copy, k, 2)
-        loop.values[key] = loop.memory.load_pairs(pointer, dtype, mask)
+        loop.values[key] = loop.memory.load_pairs(pointer, dtype, mask, loop.woven.any_order)
     return loop.values[key][int(x.address != low)]

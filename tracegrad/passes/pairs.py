@@ -16,7 +16,19 @@ from tracegrad.ops.carriers import Carrier, Level
 from tracegrad.ops.complex_numbers import complex_, complex_of, conj, imag, real, real_of, view_as_complex, view_as_real
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import add, logical_or, multiply, negative, not_equal, subtract
-from tracegrad.ops.linear import cast, concatenate, full, reduce_sum, reshape, slice
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import (
+    broadcast_to,
+    cast,
+    concatenate,
+    flip,
+    full,
+    pad,
+    reduce_sum,
+    reshape,
+    slice,
+    transpose,
+)
 from tracegrad.ops.op import Op
 from tracegrad.ops.pieces import stack
 from tracegrad.passes.constants import is_zero
@@ -67,6 +79,34 @@ def parted(x: Any, aval: Aval) -> Any:
     parts = [slice(x, start=(*(0,) * n, k), stop=(*aval.shape, k + 1), step=(1,) * (n + 1)) for k in (0, 1)]
     re, im = (reshape(part, shape=aval.shape) for part in parts)
     return Pair(re, im, x)
+
+
+# By op that moves elements: parameters with which it leaves a last axis as it is, of so many elements.
+_WITH_LAST: dict[Op, Callable[..., dict[str, Any]]] = {
+    broadcast_to: lambda n, *, shape: {"shape": (*shape, n)},
+    concatenate: lambda n, **params: params,
+    flip: lambda n, **params: params,
+    gather: lambda n, **params: params,
+    pad: lambda n, *, value, **widths: {k: (*v, 0) for k, v in widths.items()} | {"value": value},
+    reshape: lambda n, *, shape: {"shape": (*shape, n)},
+    stack: lambda n, **params: params,
+    slice: lambda n, *, start, stop, step: {"start": (*start, 0), "stop": (*stop, n), "step": (*step, 1)},
+    transpose: lambda n, *, perm: {"perm": (*perm, len(perm))},
+}
+
+
+def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Pair | None:
+    """An op that moves pairs that lie in memory, whose parts then stay together; None for others."""
+    pairs = [x for x in operands if isinstance(x, Pair)]
+    if op not in _WITH_LAST or any(x.block is None for x in pairs):
+        return None
+    value = complex(params.get("value", 0.0))
+    if value.real != value.imag:
+        return None
+    inner = _WITH_LAST[op](2, **params) | ({"value": value.real} if "value" in params else {})
+    block = op(*[x.block if isinstance(x, Pair) else x for x in operands], **inner)
+    found: Pair = parted(block, Aval(block.shape[:-1], pairs[0].dtype))
+    return found
 
 
 Rule = Callable[..., Any]

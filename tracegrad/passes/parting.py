@@ -22,7 +22,7 @@ from tracegrad.ops.forms import Branch, Compose, Identity, Repeat, Run, While
 from tracegrad.ops.joined import call_joined
 from tracegrad.ops.op import Op
 from tracegrad.passes import pair_functions as pair_functions  # which enters its rules
-from tracegrad.passes.pairs import RULES, Pair, joined, parted
+from tracegrad.passes.pairs import RULES, Pair, joined, moved_together, parted
 from tracegrad.passes.real_numbers import has_complex
 
 __all__ = ["in_pairs"]
@@ -69,7 +69,9 @@ class Parting(Builder):
         return self._moved(op, operands, params) if op.form.moves else self._called(op, operands, params, avals)
 
     def _moved(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """An op that moves and adds, applied to both parts."""
+        """An op that moves and adds, applied to what pairs lie in memory as, or to both parts."""
+        if (found := moved_together(op, operands, params)) is not None:
+            return found
         re, im = (self.emit(op, tuple([_part(x, k) for x in operands]), _params(params, k)) for k in (0, 1))
         return tuple(map(Pair, re, im)) if isinstance(re, tuple) else Pair(re, im)
 

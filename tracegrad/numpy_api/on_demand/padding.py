@@ -187,6 +187,6 @@ def _true_like(x: Any) -> Any:
 
 
 def _pad_once(x: Any, widths: list[tuple[int, int]], value: Any) -> Any:
-    kind = {"b": bool, "f": float}.get(x.dtype.kind, int)
+    kind = {"b": bool, "f": float, "c": complex}.get(x.dtype.kind, int)
     low, high = (tuple(int(pair[side]) for pair in widths) for side in (0, 1))
     return linear.pad(x, low=low, high=high, interior=(0,) * len(low), value=kind(value))
