@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.plan import plan, plans_of
+from tracegrad.codegen import sums
+from tracegrad.codegen.plan import Plan, plan, plans_of
 from tracegrad.codegen.steps import Matmul
 
 rng = np.random.default_rng(0)
@@ -65,6 +66,33 @@ def test_sums_of_products_are_those_of_numpy(name: str, dtype: str) -> None:
 def test_products_are_added_where_nothing_else_reads_what_was_there(name: str) -> None:
     f, count = SUMS[name]
     assert added(f, *matrices()) == count
+
+
+def test_who_uses_a_buffer_is_known_while_products_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each addition it is what it would be if it were found anew, which is done once."""
+    found: list[dict[str, set[int]]] = []
+    usual, add = sums._using, sums._Addition._add
+
+    def places(using: dict[str, list[Any]]) -> dict[str, set[int]]:
+        return {name: {id(step) for step in steps} for name, steps in using.items() if steps}
+
+    def checked(self: Any, *args: Any) -> None:
+        add(self, *args)
+        assert places(self.using) == places(usual(self.plan))
+        found[-1] = places(self.using)
+
+    def first(made: Plan) -> dict[str, list[Any]]:
+        found.append({})
+        return usual(made)
+
+    monkeypatch.setattr(sums, "_using", first)
+    monkeypatch.setattr(sums._Addition, "_add", checked)
+    for name, (f, count) in SUMS.items():
+        found.clear()
+        made = plan(tg.trace(f).explain(*matrices()).optimized)
+        assert sum(bool(x.adds) for x in made.steps if isinstance(x, Matmul)) == count, name
+        assert len(found) <= 2  # that of `explain`, and this
+        assert any(found) == (count > 0)
 
 
 @each_sum

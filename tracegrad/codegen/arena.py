@@ -14,7 +14,7 @@ MOST_BLOCKS = 400  # beyond, a better placement is not looked for: that takes lo
 
 
 class Arena:
-    """First-fit placement of blocks whose lives are known, or the placement `offsets`, in the order of the blocks.
+    """First-fit placement of blocks whose lives are known, and where that leaves gaps, a better one afterwards.
 
     Blocks of one size, a page or more, lie one behind the other, each `STEP` lines further into a page than the one
     before. At the same place of a page all of them would share a small part of the cache. And where a kernel writes a
@@ -22,11 +22,11 @@ class Arena:
     written, and waits.
     """
 
-    def __init__(self, offsets: Sequence[int] = ()) -> None:
+    def __init__(self) -> None:
         self.top = 0
+        self.names: list[Any] = []  # of all blocks, in the order in which they were taken
         self.taken: dict[Any, tuple[int, int]] = {}
         self._places: list[tuple[int, int]] = []  # those that are taken, in order
-        self._offsets = offsets
         self._numbers: dict[Any, int] = {}  # of the blocks that are taken
         self._lives: list[list[int]] = []  # size, and the first and the last moment, of each block
         self._moment = self._live = self._most = 0
@@ -34,7 +34,8 @@ class Arena:
     def take(self, name: Any, size: int) -> int:
         size = room_for(size)
         number = len(self._lives)
-        offset = self._offsets[number] if self._offsets else _first_fit(self._places, size)
+        self.names.append(name)
+        offset = _first_fit(self._places, size)
         self.taken[name] = (offset, offset + size)
         insort(self._places, self.taken[name])
         self.top = max(self.top, offset + size)
@@ -58,18 +59,22 @@ class Arena:
         for name in sorted([x for x in names if x in self.taken], key=self._numbers.__getitem__):
             self.give(name)
 
-    def improved(self) -> Sequence[int]:
-        """Offsets of all blocks that were taken, in order, by which the arena is smaller; none if none are found.
+    def improve(self) -> dict[Any, int]:
+        """The places of all blocks that were taken, by their names, by which the arena is smaller, which it is then;
+        none if none are found.
 
         No arena is smaller than what lives at one moment. Where this one is larger, the largest blocks get their places
         first, or those that live longest, each as low as the others allow that live at the same time."""
         if self.top == self._most or len(self._lives) > MOST_BLOCKS:
-            return ()
+            return {}
         lives = [(size, first, min(last, self._moment + 1)) for size, first, last in self._lives]
         orders = [lambda x: -x[0], lambda x: -x[0] * (x[2] - x[1]), lambda x: x[1] - x[2]]
         found = [_placed(lives, order) for order in orders]
         top, offsets = min(found, key=lambda each: each[0])
-        return offsets if top < self.top else ()
+        if top >= self.top:
+            return {}
+        self.top = top
+        return dict(zip(self.names, offsets))
 
 
 def room_for(size: int) -> int:

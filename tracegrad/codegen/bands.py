@@ -13,6 +13,8 @@ at the same row only.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +86,8 @@ class _Group:
     steps: list[int]
     rows: int
     before: int = 0
+    users: dict[str, list[int]] = field(default_factory=dict)  # those of the steps that read or write a buffer
+    written: set[str] = field(default_factory=set)
 
 
 class _Grouping:
@@ -96,7 +100,8 @@ class _Grouping:
         self._writes = [step.writes for step in made.steps]
         self.rows = [self._rows_of(step) for step in made.steps]
         self.groups: list[_Group] = []
-        self._footprints: dict[int, dict[str, list[Footprint | None]]] = {}
+        self._known_strides: dict[int, dict[str, int]] = {}
+        self._fills: dict[int, set[str]] = {}
         self._bytes = {name: x.aval.dtype.itemsize for x, name in made.buffers.items()}
         self._users: dict[str, set[int]] = {}
         for i, names in enumerate(self._buffers):
@@ -112,29 +117,38 @@ class _Grouping:
     def run(self) -> list[_Group]:
         """The steps in groups."""
         found: list[_Group] = []
-        for i, names in enumerate(self._buffers):
-            related = sorted({k for name in names for k in self._users[name] if k < i})
-            before = {id(found[k]): found[k] for k in related if self._in_order(k, i)}
-            near = {id(found[k]): found[k] for k in reversed(related)}
-            found.append(self._joined(i, list(before.values()), list(near.values())))
+        users: dict[str, set[int]] = defaultdict(set)  # the steps until now that read or write a buffer
+        writers: dict[str, set[int]] = defaultdict(set)
+        for i, (names, writes) in enumerate(zip(self._buffers, self._writes)):
+            related, earlier = set[int](), set[int]()  # which have a buffer of this step, and which must run before it
+            for name in names:
+                related |= users[name]
+                earlier |= users[name] if name in writes else writers[name]
+                users[name].add(i)
+            for name in writes:
+                writers[name].add(i)
+            related.discard(i)
+            earlier.discard(i)
+            near = [found[k] for k in sorted(related, reverse=True)] if self.rows[i] >= FEWEST else []
+            found.append(self._joined(i, {found[k] for k in earlier}, dict.fromkeys(near)))
         return self.groups
 
-    def _in_order(self, first: int, then: int) -> bool:
-        """Whether a step must run before another: one of them writes what the other reads or writes."""
-        writes, buffers = self._writes, self._buffers
-        return not writes[first].isdisjoint(buffers[then]) or not writes[then].isdisjoint(buffers[first])
-
-    def _joined(self, i: int, earlier: list[_Group], near: list[_Group]) -> _Group:
+    def _joined(self, i: int, earlier: Collection[_Group], near: Iterable[_Group]) -> _Group:
         """The first of the groups `near` that step `i` may join, which must run behind `earlier` ones; or a new one."""
-        for group in near if self.rows[i] >= FEWEST else ():
-            between = any(x is not group and x.before >> group.number & 1 for x in earlier)
-            if group.rows and not between and (rows := self._common(group, i)):
-                group.steps.append(i)
+        needed = 0  # what must run before something that must run before this step: never that itself
+        for x in earlier:
+            needed |= x.before
+        for group in near:
+            if group.rows and not needed >> group.number & 1 and (rows := self._common(group, i)):
                 group.rows = rows
                 break
         else:
-            group = _Group(len(self.groups), [i], self.rows[i] if self.rows[i] >= FEWEST else 0)
+            group = _Group(len(self.groups), [], self.rows[i] if self.rows[i] >= FEWEST else 0)
             self.groups.append(group)
+        group.steps.append(i)
+        group.written |= self._writes[i]
+        for name in self._buffers[i]:
+            group.users.setdefault(name, []).append(i)
         new = 0
         for x in earlier:
             if x is not group:
@@ -148,48 +162,54 @@ class _Grouping:
 
     def _common(self, group: _Group, i: int) -> int:
         """The rows for which step `i` can run with a group; 0 if it cannot."""
-        buffers = self._buffers
-        shared = [name for name in buffers[i] if not self._users[name].isdisjoint(group.steps)]
+        names, users = self._buffers[i], group.users
+        shared = [name for name in names if name in users]
         rows = min(group.rows, self.rows[i])
         if group.rows % rows or self.rows[i] % rows:
             return 0
-        members = [*group.steps, i]
-        written = {name for k in members for name in self._writes[k]}
-        check = shared if rows == group.rows else {name for k in members for name in buffers[k]}
-        for name in written.intersection(check):
-            users = self._using(name, members)
-            if len(users) > 1 and not self.row_of(name, users, rows):
-                return 0
+        for name in shared if rows == group.rows else {*users, *names}:
+            if name in group.written or name in self._writes[i]:
+                using = self._using(name, group, i)
+                if len(using) > 1 and not self.row_of(name, using, rows):
+                    return 0
         alike = rows == group.rows == self.rows[i]
-        if not alike and not any(self.row_of(x, self._using(x, members), rows) for x in shared):
+        if not alike and not any(self.row_of(x, self._using(x, group, i), rows) for x in shared):
             return 0  # longer rows, and nothing that would be in the cache for that
-        filled = {name for name, *_ in self.steps[i].fills}
-        return 0 if filled.intersection(shared) else rows
+        return 0 if self._filled(i).intersection(shared) else rows
 
-    def _using(self, name: str, steps: list[int]) -> list[int]:
-        """Those of the steps that read or write a buffer."""
-        return [k for k in steps if k in self._users[name]]
+    def _using(self, name: str, group: _Group, i: int) -> list[int]:
+        """The steps of a group, and step `i`, that read or write a buffer."""
+        return [*group.users.get(name, ()), *([i] if name in self._buffers[i] else ())]
 
     def row_of(self, name: str, users: list[int], rows: int) -> int:
         """The elements of a row of a buffer, if all `users` access it row by row, the same rows; else 0."""
         found = 0
         for k in users:
-            if name in self.steps[k].partials:
+            stride = self._strides(k).get(name)
+            if stride is None:
+                continue
+            size = stride * (self.rows[k] // rows)
+            if not size or (found and size != found):
                 return 0
-            unit = self.rows[k] // rows
-            for access in self._accesses(k)[name]:
-                if access is None:
-                    return 0
-                size = access.step * unit
-                found = found or size
-                if size != found or access.low < 0 or access.high >= access.step:
-                    return 0
+            found = size
         return found
 
-    def _accesses(self, i: int) -> dict[str, list[Footprint | None]]:
-        if i not in self._footprints:
-            self._footprints[i] = footprints(self.steps[i].kernel, self.sizes)
-        return self._footprints[i]
+    def _strides(self, i: int) -> dict[str, int]:
+        """How many elements of each buffer that a kernel accesses belong to an iteration; 0 if some belong to none."""
+        found = self._known_strides.get(i)
+        if found is None:
+            step = self.steps[i]
+            found = self._known_strides[i] = {
+                name: 0 if name in step.partials else _stride(accesses)
+                for name, accesses in footprints(step.kernel, self.sizes).items() if accesses
+            }  # fmt: skip
+        return found
+
+    def _filled(self, i: int) -> set[str]:
+        """The buffers that must be started before a step."""
+        if i not in self._fills:
+            self._fills[i] = {name for name, *_ in self.steps[i].fills}
+        return self._fills[i]
 
     def band(self, group: _Group) -> Band | None:
         """How the steps of a group run together, if that is worth it."""
@@ -197,9 +217,8 @@ class _Grouping:
             return None
         steps, rows, memory = self.steps, group.rows, self.made.memory
         local, width, left = {}, 0, 0
-        filled = {name for k in group.steps for name, *_ in steps[k].fills}
-        for name in dict.fromkeys(name for k in group.steps for name in self._buffers[k]):
-            users = self._using(name, group.steps)
+        filled = set().union(*map(self._filled, group.steps))
+        for name, users in group.users.items():
             row = self._bytes[name] * self.row_of(name, users, rows)
             width += row
             left += row * (len(users) > 1)
@@ -217,6 +236,16 @@ class _Grouping:
         for loop in kernel.loops:
             total *= loop.extent.evaluate(self.sizes)
         return total
+
+
+def _stride(accesses: list[Footprint | None]) -> int:
+    """The elements of an iteration, if all accesses are to those; else 0."""
+    found = 0
+    for access in accesses:
+        if access is None or access.low < 0 or access.high >= access.step or found not in (0, access.step):
+            return 0
+        found = access.step
+    return found
 
 
 def place_locals(made: Plan, band: Band) -> None:

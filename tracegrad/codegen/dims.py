@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.codegen.forms import HANDLERS
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Fold, Reshape
 
@@ -58,7 +58,7 @@ class Dims:
         """The sizes of a value that are not one."""
         found = self._spaces.get(node)
         if found is None:
-            found = self._spaces[node] = tuple([d for d in self._shapes[node] if d != 1])
+            found = self._spaces[node] = tuple([d for d in self._shapes[node] if d is not ONE])
         return found
 
     def result_shape(self, node: Node, k: int) -> tuple[Poly, ...]:

@@ -37,11 +37,10 @@ def write_over_dying(made: Plan) -> None:
         own = [x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_own(made, x)]
         if not dying or not own:
             continue
-        fitting = _Fitting(step)
-        sizes, whole = {x: made.sizes(nodes[x]) for x in (*own, *dying)}, {kernel.iterations}
+        fitting, whole = _Fitting(step), {kernel.iterations}
         for new in own:
             for old in dying:
-                if sizes[old] | sizes[new] == whole and fitting.may_be_over(old, new):
+                if fitting.may_be_over(old, new) and made.sizes([*nodes[old], *nodes[new]]) == whole:
                     for k in users[old]:
                         made.steps[k].rename(old, new)
                     del made.memory[old]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracegrad.codegen.loops import Check, Kernel, accesses, flattened
+from tracegrad.codegen.loops import ACCESSES, Check, Kernel, flattened
 from tracegrad.codegen.poly import Poly
 
 __all__ = ["Footprint", "footprints"]
@@ -21,12 +21,18 @@ class Footprint(NamedTuple):
 def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprint | None]]:
     """The accesses to each buffer; None is one of which nothing is known."""
     found: dict[str, list[Footprint | None]] = {name: [] for name in kernel.buffers}
-    ranges = {loop.var: (0, max(loop.extent.evaluate(sizes) - 1, 0)) for loop in kernel.loops}
-    for x in flattened(kernel.body):
-        if isinstance(x, Check):
+    ranges = {var: (0, max(extent.evaluate(sizes) - 1, 0)) for var, extent in kernel.loops}
+    body = flattened(kernel.body)
+    for x in body:
+        if type(x) is Check:
             ranges[x.out.name] = (0, max(x.size.evaluate(sizes) - 1, 0))
-    for x in accesses(kernel.body):
-        found[x.buffer].append(_footprint(x.address, kernel.across_chunks, ranges, sizes))
+    known: dict[Poly, Footprint | None] = {}
+    var = kernel.across_chunks
+    for x in body:
+        if type(x) in ACCESSES:
+            if x.address not in known:
+                known[x.address] = _footprint(x.address, var, ranges, sizes)
+            found[x.buffer].append(known[x.address])
     return found
 
 

@@ -81,6 +81,8 @@ def write_in_place(made: Plan) -> None:
 
 def rename(made: Plan, names: dict[str, str]) -> None:
     """Give buffers the names, and so the memory, of others."""
+    if not names:
+        return
     for step in made.steps:
         held = step.buffers
         for name in () if names.keys().isdisjoint(held) else dict.fromkeys(held):

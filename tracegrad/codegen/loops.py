@@ -168,8 +168,10 @@ class Reduce:
         return [f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"]
 
 
+_ROWS = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and what they do
 ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
+_OF_VALUES = frozenset((Store, Check, Reduce))  # what has one operand, its `value`
 
 
 class Loop(NamedTuple):
@@ -198,13 +200,15 @@ class Kernel:
         return math.prod([loop.extent for loop in self.loops], start=ONE)
 
     def text(self, name: str = "k") -> str:
+        return self._text(name, self.loops)
+
+    def _text(self, name: str, loops: list[Loop]) -> str:
         given = ", ".join([f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items()])
         constants = ", ".join([f"{c}: {dtype}" for c, dtype in self.constants().items()])
         given += f"; {constants}" if constants else ""
-        head = " ".join([f"for {x.var} in {x.extent}" for x in self.loops])
-        head += f" chunked {self.loops[self.chunked].var}" if self.chunked else ""
-        first = f"kernel {name}({given}) cost {self.cost}{' ' + head if head else ''} {{"
-        return "\n".join([first, *_indented(self.body), "}"])
+        head = "".join([f" for {var} in {extent}" for var, extent in loops])
+        head += f" chunked {loops[self.chunked].var}" if self.chunked else ""
+        return "\n".join([f"kernel {name}({given}) cost {self.cost}{head} {{", *_indented(self.body), "}"])
 
     def symbols(self) -> set[str]:
         """Sizes and integers the kernel needs."""
@@ -217,18 +221,18 @@ class Kernel:
 
     def constants(self) -> dict[str, str]:
         """Constants the kernel needs, with their dtypes."""
-        return {x.name: x.dtype for x in operands(self.body) if x.name.startswith("c")}
+        return {name: dtype for name, dtype, _ in operands(self.body) if name and name[0] == "c"}
 
     def signature(self) -> tuple[str, list[str]]:
         """The text with names numbered by first use and the chunked extent left open, and those names in order.
 
         Kernels with one signature are one function; the names say which arguments each of them passes.
         """
-        variables = {x.var for x in self.loops}
         loops = list(self.loops)
         if loops and loops[self.chunked].extent != 0:
-            loops[self.chunked] = Loop(loops[self.chunked].var, Poly.symbol("rows"))
-        parts = _NAMES.split(Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
+            loops[self.chunked] = Loop(loops[self.chunked].var, _ROWS)
+        parts = _NAMES.split(self._text("k", loops))
+        variables = {var for var, _ in loops}
         used = [name for name in dict.fromkeys(parts[1::2]) if name[0] != "i" or name in variables]  # i64 is a dtype
         order = {name: f"{name[0]}{k}" for k, name in enumerate(used)}
         parts[1::2] = [order.get(name, name) for name in parts[1::2]]
@@ -242,24 +246,19 @@ def _indented(body: list[Any]) -> list[str]:
 
 def flattened(body: list[Any]) -> list[Any]:
     """All instructions, those of guards included."""
+    if Guard not in map(type, body):
+        return list(body)
     found = []
     for x in body:
         found.append(x)
-        if isinstance(x, Guard):
+        if type(x) is Guard:
             found += flattened(x.body)
     return found
 
 
 def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
     """What reads or writes memory, in guards too."""
-    found = []
-    for x in body:
-        kind = type(x)
-        if kind in ACCESSES:
-            found.append(x)
-        elif kind is Guard:
-            found += accesses(x.body)
-    return found
+    return [x for x in flattened(body) if type(x) in ACCESSES]
 
 
 def polynomials(body: list[Any]) -> Iterator[Poly]:
@@ -285,13 +284,13 @@ def operands(body: list[Any]) -> list[Operand]:
     """Every scalar operand in the instructions."""
     found: list[Operand] = []
     for x in body:
-        match x:
-            case Compute():
-                found += x.args
-            case Store() | Check() | Reduce():
-                found.append(x.value)
-            case Guard():
-                found += (*operands(x.body), x.result, x.fill)
+        kind = type(x)
+        if kind is Compute:
+            found += x.args
+        elif kind is Guard:
+            found += (*operands(x.body), x.result, x.fill)
+        elif kind in _OF_VALUES:
+            found.append(x.value)
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tracegrad.avals import is_literal, short_name
+from tracegrad.avals import short_name
 from tracegrad.codegen.dims import SMALL, Dims
 from tracegrad.codegen.forms import HANDLERS, handler, in_range
 from tracegrad.codegen.fused import mark_rounded
@@ -44,14 +44,23 @@ class Arguments:
         self.sizes = dict(sizes)
         self.constants: dict[str, tuple[str, Any]] = {}
         self._names: dict[Any, str] = {}
+        self.asked: list[tuple[str, str, Any, Any]] = []  # by who lowers a kernel: name, "k" or "c", key, value
+
+    def named(self, kind: str, key: Any, value: Any) -> str:
+        """The name of a run-time argument: an integer, "k", or a constant, "c", of this dtype and value."""
+        name = self._names.setdefault((kind, *key), f"{kind}{len(self._names)}")
+        if kind == "k":
+            self.sizes[name] = value
+        else:
+            self.constants[name] = value
+        self.asked.append((name, kind, key, value))
+        return name
 
     def integer(self, key: Any, value: int) -> Poly:
         """`value` as a polynomial: a constant if small, else a run-time argument."""
         if abs(value) <= SMALL:
             return Poly.constant(value)
-        name = self._names.setdefault(("k", *key), f"k{len(self._names)}")
-        self.sizes[name] = value
-        return Poly.symbol(name)
+        return Poly.symbol(self.named("k", key, value))
 
     def part(self, value: int) -> Poly:
         """`value`, where a part of a loop begins or how long it is: a run-time argument of its own."""
@@ -65,9 +74,7 @@ class Arguments:
         text = immediate(value, dtype)
         if dtype == "bool" or (text in IMMEDIATE if dtype[0] == "f" else abs(value) <= SMALL):
             return Operand("", dtype, text)
-        name = self._names.setdefault(("c", *key), f"c{len(self._names)}")
-        self.constants[name] = (dtype, value)
-        return Operand(name, dtype)
+        return Operand(self.named("c", key, (dtype, value)), dtype)
 
 
 class _Sizes:
@@ -131,19 +138,20 @@ class Lowering:
     # -- elements ------------------------------------------------------------------------------------
     def element(self, node: Node, index: tuple[Poly, ...]) -> Operand:
         """The element of `node` at `index`."""
-        if (known := self._known((node, index))) is not None:
+        key = (node, index)
+        if (known := self._known(key)) is not None:
             return known
         if node not in self.buffers:
             return self.value(node, index)
         value = self.load(self.buffer(node, "in"), self.address(node, index), short_name(node.aval.dtype))
-        self._scopes[-1][node, index] = value
+        self._scopes[-1][key] = value
         return value
 
     def value(self, node: Node, index: tuple[Poly, ...]) -> Operand:
         """The element of `node` at `index`, computed here."""
         form = HANDLERS[type(node.form)]
         self.kernel.cost += form.cost(node)
-        self.counts.setdefault(node, set()).add((id(self.kernel), index))
+        self.counts[node].add((id(self.kernel), index))
         value = self._scopes[-1][node, index] = form.element(self, node, index)
         if self.storage.uses[node] != 1 or node in self.buffers:
             self._shared.add(value.name)
@@ -152,7 +160,7 @@ class Lowering:
     def operand(self, node: Node, k: int, index: tuple[Poly, ...]) -> Operand:
         """Element `index` of input `k` of `node`, or the literal that it is."""
         x = node.inputs[k]
-        if not is_literal(x):
+        if type(x) is Node:
             return self.element(x, index)
         dtype = "bool" if type(x) is bool else short_name(_literal_dtype(node, k))
         return self.arguments.scalar((node, k), x, dtype)
@@ -228,8 +236,8 @@ class Lowering:
 
     def _known(self, key: Any) -> Operand | None:
         """What was computed for `key` here or in an enclosing block."""
-        for scope in reversed(self._scopes):
-            found: Operand | None = scope.get(key)
+        for scope in self._scopes:
+            found = scope.get(key)
             if found is not None:
                 return found
         return None
@@ -260,8 +268,9 @@ class Lowering:
 
     def named(self, dtype: str) -> Operand:
         """A new name."""
-        self._values += 1
-        return Operand(f"v{self._values - 1}", dtype)
+        number = self._values
+        self._values = number + 1
+        return Operand(f"v{number}", dtype)
 
     def emit(self, instruction: Any) -> None:
         """Append an instruction to the block under construction."""

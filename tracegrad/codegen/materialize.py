@@ -8,6 +8,7 @@ stored value is the same buffer. Of a node with several results, each that is us
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, same_block
 from tracegrad.codegen.products import turnable_products, turned_products
@@ -33,7 +34,8 @@ class _Facts:
         self.handlers = {node: HANDLERS[type(node.form)] for node in graph.nodes}
         self.called = {node for node, form in self.handlers.items() if not node.regions and form.called(node)}
         one = [node for node in graph.nodes if not node.several and node.picks is None]
-        self.costs = {node: self.handlers[node].cost(node) for node in one}
+        # What an element costs, operands apart, and whether those are read more than once.
+        self.costs = [(node, form := self.handlers[node], form.cost(node), form.repeats(node)) for node in one]
         self.several = [node for node in graph.nodes if node.several]
         self.deciding = [node for node, form in self.handlers.items() if self._decides(node, form)]
         self.indexed = any([form.indexed for form in self.handlers.values()])  # noqa: C419 (all of them, quickly)
@@ -43,6 +45,16 @@ class _Facts:
     def _decides(self, node: Node, form: Handler) -> bool:
         """Whether a node has a part in what is stored but for what it costs."""
         return node in self.called or bool(node.regions) or type(form).store is not Handler.store
+
+
+class _Computed(NamedTuple):
+    """A value as it is computed where it is read: the operands that are not stored, what is computed at one index with
+    it, at which cost, and how many ops one after the other."""
+
+    operands: list[Node]
+    together: dict[Node, int]
+    weight: int
+    depth: int
 
 
 class Storage:
@@ -57,16 +69,14 @@ class Storage:
         self.results: dict[Node, list[Node]] = {node: [] for node in facts.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
-        self._depth: dict[Node, int] = {}
-        self._together: dict[Node, dict[Node, int]] = {}  # what is computed at one index with a value, at which cost
-        self._inlined: dict[Node, list[Node]] = {}
+        self._computed: dict[Node, _Computed] = {}
         for node in graph.outputs:
             if node not in self.inputs:
                 self.store(node, "output")
         for node in facts.deciding:
             self._by_form(node, self.handlers[node])
-        for node, cost in facts.costs.items():
-            self._by_cost(node, self.handlers[node], cost)
+        for node, form, cost, repeats in facts.costs:
+            self._by_cost(node, form, cost, repeats)
         if facts.indexed:
             self._by_checks()
         turned = turned_products(self)
@@ -106,37 +116,44 @@ class Storage:
         for x in node.operands:
             self.store_base(x, f"operand of {node.name}, which {what}")
 
-    def _by_cost(self, node: Node, form: Handler, cost: int) -> None:
+    def _by_cost(self, node: Node, form: Handler, cost: int, repeats: bool) -> None:
         inputs, reason = self.inputs, self.reason
         operands = [x for x in node.operands if x not in inputs and x not in reason]
-        if operands and form.repeats(node):
+        if operands and repeats:
             for x in operands:
                 self._expanded(node, x)
             operands = [x for x in operands if x not in reason]
-        self._inlined[node] = operands
-        if not self._is_as_before(node, operands):
-            together, depth = {node: cost}, 0
-            for x in operands:
-                depth = max(depth, self._depth[x])
-                if form.pointwise:
-                    together |= self._together[x]
-                else:
-                    together[node] += self.weight[x]
-            self._together[node], self.weight[node] = together, sum(together.values())
-            self._depth[node] = 1 + depth
-        if self._depth[node] > DEEPEST or self.weight[node] > HEAVIEST:
+        found = self._as_before(node, operands)
+        if found is None:
+            found = self._made_of(node, form, cost, operands)
+        self._computed[node] = found
+        self.weight[node] = found.weight
+        if found.depth > DEEPEST or found.weight > HEAVIEST:
             self.store(node, "a long chain, cut here")
 
-    def _is_as_before(self, node: Node, operands: list[Node]) -> bool:
-        """Whether `node` is computed of what it was computed of in the attempt before; then it costs what it did."""
-        before = self._before
-        if before is None or before._inlined[node] != operands:
-            return False
-        known, own = before._together, self._together
-        if any([own[x] is not known[x] for x in operands]):  # noqa: C419 (which is asked of every node)
-            return False
-        own[node], self.weight[node], self._depth[node] = known[node], before.weight[node], before._depth[node]
-        return True
+    def _made_of(self, node: Node, form: Handler, cost: int, operands: list[Node]) -> _Computed:
+        together, depth = {node: cost}, 0
+        for x in operands:
+            own = self._computed[x]
+            depth = max(depth, own.depth)
+            if form.pointwise:
+                together |= own.together
+            else:
+                together[node] += own.weight
+        return _Computed(operands, together, sum(together.values()), 1 + depth)
+
+    def _as_before(self, node: Node, operands: list[Node]) -> _Computed | None:
+        """What `node` cost in the attempt before, if it is computed of what it was computed of then."""
+        if self._before is None:
+            return None
+        before, now = self._before._computed, self._computed
+        found = before[node]
+        if found.operands != operands:
+            return None
+        for x in operands:
+            if now[x] is not before[x]:
+                return None
+        return found
 
     def _by_checks(self) -> None:
         """Store a gather that nothing reads whole, so that all its indices are checked, as NumPy checks them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
+from tracegrad.codegen.loops import ACCESSES, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.written_out import write_out_choices, write_out_reductions
 
@@ -45,11 +45,13 @@ def is_serial(kernel: Kernel) -> bool:
 
 def _choose_innermost(kernel: Kernel) -> None:
     every = accesses(kernel.body)
+    reductions = [x for x in every if type(x) is Reduce]
+    others = [x for x in every if type(x) is not Reduce]
     best, best_cost = len(kernel.loops) - 1, float("inf")
     for position in range(len(kernel.loops) - 1, -1, -1):
         var = kernel.loops[position].var
-        reduced = {x.buffer: _cost(x, var) for x in every if isinstance(x, Reduce)}  # once, if it is written out
-        cost = sum(_cost(x, var) for x in every if not isinstance(x, Reduce)) + sum(reduced.values())
+        reduced = {x.buffer: _cost(x, var) for x in reductions}  # once, if it is written out
+        cost = sum([_cost(x, var) for x in others]) + sum(reduced.values())
         if cost < best_cost:
             best, best_cost = position, cost
     kernel.loops.append(kernel.loops.pop(best))
@@ -58,7 +60,7 @@ def _choose_innermost(kernel: Kernel) -> None:
 def _bring_together(kernel: Kernel) -> None:
     """Put a loop along which memory is read that the innermost goes across next to that: see `tiles`."""
     every, inner = accesses(kernel.body), kernel.loops[-1].var
-    if any(isinstance(x, Reduce) for x in every):
+    if Reduce in map(type, every):
         return
     across = [x for x in every if isinstance(x, Load) and x.address.coefficient(inner).value not in (-1, 0, 1)]
     along = [k for k, each in enumerate(kernel.loops) if any(x.address.coefficient(each.var) == 1 for x in across)]
@@ -68,11 +70,11 @@ def _bring_together(kernel: Kernel) -> None:
 
 def _cost(access: Any, var: str) -> float:
     coefficient = access.address.coefficient(var).value
-    if isinstance(access, Reduce) and coefficient == 1:
-        return 0.3
-    if coefficient in (0, 1):
+    if coefficient == 0:
         return 0.0
-    return 0.5 if coefficient == -1 else 2.0 if isinstance(access, Store) else 1.0
+    if coefficient == 1:
+        return 0.3 if type(access) is Reduce else 0.0
+    return 0.5 if coefficient == -1 else 2.0 if type(access) is Store else 1.0
 
 
 def _merge(kernel: Kernel, position: int) -> None:
@@ -84,38 +86,36 @@ def _merge(kernel: Kernel, position: int) -> None:
 
 
 def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
-    for x in body:
-        match x:
-            case Load() | Store() | Reduce():
-                if x.address.coefficient(outer) != x.address.coefficient(inner.var) * inner.extent:
-                    return False
-                if isinstance(x, Reduce) and (outer in x.over) != (inner.var in x.over):
-                    return False
-            case Index():
-                if x.value.symbols & {outer, inner.var}:
-                    return False
-            case Check():
-                pass
-            case Guard():
-                if any(p.symbols & {outer, inner.var} for r in x.ranges for p in r) or not _mergeable(
-                    x.body, outer, inner
-                ):
-                    return False
-    return True
+    return all([_alike(x, outer, inner) for x in body])  # noqa: C419 (which is asked of every instruction)
+
+
+def _alike(x: Any, outer: str, inner: Loop) -> bool:
+    """Whether an instruction is the same in one loop as in the two."""
+    kind = type(x)
+    if kind in ACCESSES:
+        if kind is Reduce and (outer in x.over) != (inner.var in x.over):
+            return False
+        found: bool = x.address.coefficient(outer) == x.address.coefficient(inner.var) * inner.extent
+        return found
+    both = {outer, inner.var}
+    if kind is Guard:
+        asked = [p for r in x.ranges for p in r if p.symbols & both]
+        return not asked and _mergeable(x.body, outer, inner)
+    return kind is not Index or x.value.symbols.isdisjoint(both)
 
 
 def _without(body: list[Any], var: str) -> list[Any]:
     result: list[Any] = []
     for x in body:
-        match x:
-            case Load():
-                x = Load(x.out, x.buffer, x.address.without(var))
-            case Store():
-                x = Store(x.buffer, x.address.without(var), x.value)
-            case Reduce():
-                over = tuple(v for v in x.over if v != var)
-                x = Reduce(x.buffer, x.address.without(var), x.combiner, x.value, over, x.size)
-            case Guard():
-                x = Guard(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
+        kind = type(x)
+        if kind is Load:
+            x = Load(x.out, x.buffer, x.address.without(var))
+        elif kind is Store:
+            x = Store(x.buffer, x.address.without(var), x.value)
+        elif kind is Reduce:
+            over = tuple([v for v in x.over if v != var])
+            x = Reduce(x.buffer, x.address.without(var), x.combiner, x.value, over, x.size)
+        elif kind is Guard:
+            x = Guard(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
         result.append(x)
     return result

@@ -112,6 +112,8 @@ class _Writer:
 
     def __init__(self, made: Plan, optimize: int):
         self.made, self.optimize = made, optimize
+        self._known_places: dict[str, list[Word]] = {}
+        self._known_sizes: dict[Poly, int] = {}
         self.arena = len(made.graph.inputs) + len(made.graph.outputs) - (made.check >= 0)
 
     def orders(self, first: int, last: int) -> list[Order]:
@@ -132,6 +134,12 @@ class _Writer:
 
     def _place(self, buffer: str) -> list[Word]:
         """Which of the program's pointers, and how many bytes behind it."""
+        found = self._known_places.get(buffer)
+        if found is None:
+            found = self._known_places[buffer] = self._found(buffer)
+        return found
+
+    def _found(self, buffer: str) -> list[Word]:
         if buffer == "arena":
             return [self.arena, 0]
         kind, _, number = self.made.memory[buffer].partition(" ")
@@ -142,7 +150,10 @@ class _Writer:
         return [int(number) + (len(self.made.graph.inputs) if kind == "output" else 0), 0]
 
     def _size(self, size: Poly) -> int:
-        return size.evaluate(self.made.arguments.sizes)
+        found = self._known_sizes.get(size)
+        if found is None:
+            found = self._known_sizes[size] = size.evaluate(self.made.arguments.sizes)
+        return found
 
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> Iterator[Order]:

@@ -23,7 +23,7 @@ from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.dying import write_over_dying
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
-from tracegrad.codegen.loops import Compute, Reduce, Store, accesses, flattened
+from tracegrad.codegen.loops import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
@@ -249,16 +249,22 @@ def _lowered(
         node, outs = _outs(made, step.roots)
         operands = list(node.operands)
         return nested_step(Places(operands, [_block_of(made, x) for x in operands], outs, dims, node, planner.region))
-    kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(step.roots))
-    kernel.chunked = chunked_loop(kernel, made.arguments.sizes)
+    kernel, serial = _kernel(made, step.roots, storage, dims)
     partials = {
         x.buffer: x.size for x in kernel.body
         if isinstance(x, Reduce) and not x.scatters and kernel.across_chunks in x.over
     }  # fmt: skip
-    launch = Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
+    launch = Launch(kernel, step.roots, serial, partials)
     if (base := handler(step.roots[0]).begins(step.roots[0])) is not None:
         launch.base, launch.bytes = _block_of(made, base), bytes_of(dims.shape(base), base.aval)
     return launch
+
+
+def _kernel(made: Plan, roots: list[Node], storage: Storage, dims: Dims) -> tuple[Kernel, bool]:
+    """The kernel that stores `roots`, and whether it is serial."""
+    kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(roots))
+    kernel.chunked = chunked_loop(kernel, made.arguments.sizes)
+    return kernel, bool(kernel.loops) and is_serial(kernel)
 
 
 def _outs(made: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
@@ -307,10 +313,7 @@ def _place(made: Plan, nested: bool) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
     arena = Arena()
     values = _offsets(made, arena)
-    better = arena.improved()
-    if better:
-        arena = Arena(better)
-        values = _offsets(made, arena)
+    values |= arena.improve()
     for band in made.bands:
         place_locals(made, band)
     made.arena_bytes = arena.top
@@ -323,38 +326,42 @@ def _place(made: Plan, nested: bool) -> None:
 
 
 def _offsets(made: Plan, arena: Arena) -> dict[str, int]:
-    """Where temporaries and partial results lie, as the arena places them, and how steps are cut."""
+    """Where temporaries and partial results lie, as the arena places them, and how steps are cut; what the arena has is
+    called as the value is that says where."""
     needed = {name: n.aval.nbytes for n, name in made.buffers.items() if made.memory[name] == "temp"}
     ends = {i: band.last for band in made.bands for i in band.steps}  # a band ends for all of its steps at once
-    temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
-    ending: dict[int, list[Any]] = {}
+    temps = [[n for n in step.buffers if n in needed] for step in made.steps]
+    ending: dict[int, list[str]] = {}
     for name, i in {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}.items():
-        ending.setdefault(i, []).append(name)
+        ending.setdefault(i, []).append(f"offset.{name}")
     local = {name for band in made.bands for name in band.local}
     begun = set[str]()
     values: dict[str, int] = {}
     for i, step in enumerate(made.steps):
-        for name in sorted(temps[i] - begun):
-            values[f"offset.{name}"] = 0 if name in local else arena.take(name, needed[name])
-        begun |= temps[i]
+        for name in sorted({n for n in temps[i] if n not in begun}):
+            place = f"offset.{name}"
+            values[place] = 0 if name in local else arena.take(place, needed[name])
+        begun.update(temps[i])
         if isinstance(step, Launch):
             values |= _chunk_values(made, i, step, arena)
-            ending.setdefault(ends.get(i, i), []).extend([(i, name) for name in step.partials])
+            if step.partials:
+                ending.setdefault(ends.get(i, i), []).extend([f"partial.{i}.{name}" for name in step.partials])
         elif isinstance(step, Nested):
             values |= _nested_values(made, i, step, arena)
-        arena.give_all(ending.get(i, ()))
+        if i in ending:
+            arena.give_all(ending[i])
     return values
 
 
 def _nested_values(made: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
     """The words of step `i` itself, and where its memory lies while it runs."""
     values = {f"{name}.{i}": value for name, value in step.words().items()}
-    scratch = {name: size.evaluate(made.arguments.sizes) for name, size in step.scratch().items()}
-    scratch["arena"] = step.arena_bytes
+    scratch = {f"{name}.{i}": size.evaluate(made.arguments.sizes) for name, size in step.scratch().items()}
+    scratch[f"arena.{i}"] = step.arena_bytes
     for name, size in scratch.items():
-        values[f"{name}.{i}"] = arena.take((i, name), size)
+        values[name] = arena.take(name, size)
     for name in scratch:
-        arena.give((i, name))
+        arena.give(name)
     return values
 
 
@@ -403,7 +410,8 @@ def _chunk_values(made: Plan, i: int, step: Launch, arena: Arena) -> dict[str, i
     values = {f"rows.{i}": step.rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
     for name, size in step.partials.items():
         needed = step.chunks * size.evaluate(made.arguments.sizes) * 8 if step.chunks > 1 else 0
-        values[f"partial.{i}.{name}"] = arena.take((i, name), needed)
+        place = f"partial.{i}.{name}"
+        values[place] = arena.take(place, needed)
     return values
 
 

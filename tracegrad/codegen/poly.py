@@ -127,8 +127,16 @@ class Poly:
             total = total + product
         return total
 
+    def renamed(self, names: dict[str, str]) -> Poly:
+        """This polynomial with other names of symbols."""
+        if self.symbols.isdisjoint(names):
+            return self
+        return Poly({tuple(sorted([names.get(s, s) for s in m])): c for m, c in self.terms.items()})
+
     def evaluate(self, values: dict[str, int]) -> int:
         """The integer at the given values of all symbols."""
+        if self.value is not None:
+            return self.value
         total = 0
         for monomial, c in self.terms.items():
             for s in monomial:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracegrad.codegen.poly import ONE, ZERO, Poly
@@ -130,26 +131,32 @@ def _fits(view: View) -> bool:
 
 def _last(block: Node) -> int:
     """The axis along which elements lie side by side."""
-    long = [a for a, n in enumerate(block.aval.shape) if n != 1]
-    return long[-1] if long else block.aval.ndim - 1
+    shape = block.aval.shape
+    for a in range(len(shape) - 1, -1, -1):
+        if shape[a] != 1:
+            return a
+    return len(shape) - 1
 
 
-def _breaks(view: View) -> set[int]:
+def _breaks(view: View) -> frozenset[int]:
     """The axes of a stack that do not continue the one before at the same stride."""
-    long = [a for a, n in enumerate(view.block.aval.shape) if n != 1]
-    place = {a: k for k, a in enumerate(long)}
-    runs = _runs(view)
-    places = [None if view.axes[i] is None else place[view.axes[i]] for i in runs]  # type: ignore[index]
-    return {
+    return _breaks_of(view.block.aval.shape, view.axes)
+
+
+@lru_cache(maxsize=1024)
+def _breaks_of(shape: tuple[int, ...], axes: Axes) -> frozenset[int]:
+    place = {a: k for k, a in enumerate([a for a, n in enumerate(shape) if n != 1])}
+    runs = _runs(shape, axes)
+    places = [None if axes[i] is None else place[axes[i]] for i in runs]  # type: ignore[index]
+    return frozenset([
         i for i, p, q in zip(runs[1:], places, places[1:])
         if not (p is q is None or (p is not None and q is not None and q == p + 1))
-    }  # fmt: skip
+    ])  # fmt: skip
 
 
-def _runs(view: View) -> list[int]:
+def _runs(shape: tuple[int, ...], axes: Axes) -> list[int]:
     """The axes of a stack that have more than one element in the block, or repeat it."""
-    shape = view.block.aval.shape
-    return [i for i, a in enumerate(view.axes[:-2]) if a is None or shape[a] != 1]
+    return [i for i, a in enumerate(axes[:-2]) if a is None or shape[a] != 1]
 
 
 # -- where it lies -------------------------------------------------------------------------------------------
@@ -158,8 +165,8 @@ def layout_of(node: Node, factors: tuple[View, View], turned: Node | None, dims:
     out = View(node, tuple(range(node.aval.ndim))) if turned is None else _as_turned(node, turned)
     views = [*factors, out]
     lead = dims.shape(node)[:-2]
-    cuts = set().union(*[_breaks(view) for view in views]) if len(lead) > 1 else None
-    cut = cuts.pop() if cuts else len(lead)
+    cuts = frozenset().union(*map(_breaks, views)) if len(lead) > 1 else None
+    cut = next(iter(cuts)) if cuts else len(lead)
     x, y, result = [_lie(view, cut, dims) for view in views]
     flipped = turned is not None and out.flipped
     return Layout(*((y, x) if flipped else (x, y)), result, math.prod(lead[cut:], start=ONE)), flipped
@@ -175,6 +182,6 @@ def _lie(view: View, cut: int, dims: Dims) -> Lie:
     leading = stride(column if view.flipped else row)
     if not lead:
         return Lie(leading, ZERO, ZERO)
-    runs = _runs(view)
+    runs = _runs(view.block.aval.shape, view.axes)
     outer, inner = [i for i in runs if i < cut], [i for i in runs if i >= cut]
     return Lie(leading, *[stride(lead[part[-1]] if part else None) for part in (outer, inner)])

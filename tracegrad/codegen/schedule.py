@@ -8,6 +8,7 @@ are calls of NumPy. Every edge between two steps has a reason why it was not fus
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import field
 from operator import attrgetter
@@ -57,7 +58,7 @@ class _Unfused(NamedTuple):
     consumer: Node
     reason: str
     domains: tuple[tuple[Poly, ...], tuple[Poly, ...]]
-    fits: bool  # whether one kernel for both would have been short enough
+    fits: bool  # whether one kernel for both would have been short enough, if there is no other reason
 
     def explained(self) -> Edge:
         reason = self.reason
@@ -74,13 +75,14 @@ class Schedule:
     storage: Storage
     dims: Dims
     steps: list[Step]
-    unfused: list[_Unfused]
-    counts: dict[Node, set[Any]] = field(default_factory=dict)  # filled by lowering: where a value is computed
+    unfused: list[tuple[Any, ...]]  # what `_Unfused` is made of: most programs are asked for none
+    # Filled by lowering: where a value is computed.
+    counts: dict[Node, set[Any]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def edges(self) -> list[Edge]:
         """The values that one step leaves to another, with the reasons."""
-        return [x.explained() for x in self.unfused]
+        return [_Unfused(*x).explained() for x in self.unfused]
 
 
 def schedule(graph: Graph, storage: Storage, dims: Dims) -> Schedule:
@@ -97,14 +99,15 @@ class _Planner:
         self.storage, self.dims = storage, dims
         self._handlers, self._stored = storage.handlers, storage.inputs.union(storage.reason)
         self.steps: list[Step] = []
-        self.unfused: list[_Unfused] = []
+        self.unfused: list[tuple[Any, ...]] = []
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
         self._leaders = 0  # a bit for every step that another one needs
         self._step_of: dict[Node, Step] = {}
         self._reads: dict[Node, dict[Node, bool]] = {}
 
     def place(self, node: Node) -> None:
-        reads = {x: aligned for x, aligned in self._stored_reads(node).items() if x not in self.storage.inputs}
+        inputs = self.storage.inputs
+        reads = {x: aligned for x, aligned in self._stored_reads(node).items() if x not in inputs}
         weight = self.storage.weight.get(node, 0)
         roots = self.storage.results.get(node) or [node]
         alone = self._handlers[node].alone or self.storage.reason.get(node) == EARLY
@@ -116,9 +119,10 @@ class _Planner:
             if producer is not joined:
                 self._order(producer, joined)
                 reason = obstacles[producer] or ("" if joined is step else "fused with a later kernel instead")
-                domains = (producer.domain, step.domain)
-                self.unfused.append(_Unfused(x, roots[0], reason, domains, _fits(step, producer)))
-        self._step_of |= dict.fromkeys(roots, joined)
+                fits = bool(reason) or _fits(step, producer)
+                self.unfused.append((x, roots[0], reason, (producer.domain, step.domain), fits))
+        for root in roots:
+            self._step_of[root] = joined
 
     def _kind(self, node: Node) -> str:
         if node.regions:
@@ -132,17 +136,18 @@ class _Planner:
 
     def _stored_reads(self, node: Node) -> dict[Node, bool]:
         """Stored values that computing `node` reads; True where only at the same index."""
-        aligned_op = self._handlers[node].aligned
+        aligned_op, stored, root_of = self._handlers[node].aligned, self._stored, self.storage.root_of
         found: dict[Node, bool] = {}
         for x in node.operands:
-            if x in self._stored:
-                base = self.storage.root_of.get(x, x)
-                found[base] = found.get(base, True) and aligned_op and base is x
+            if x in stored:
+                base = root_of.get(x, x)
+                found[base] = aligned_op and base is x and found.get(base, True)
                 continue
-            if x not in self._reads:
-                self._reads[x] = self._stored_reads(x)
-            for y, aligned in self._reads[x].items():
-                found[y] = found.get(y, True) and aligned and aligned_op
+            reads = self._reads.get(x)
+            if reads is None:
+                reads = self._reads[x] = self._stored_reads(x)
+            for y, aligned in reads.items():
+                found[y] = aligned_op and aligned and found.get(y, True)
         return found
 
     def _join(self, step: Step, obstacles: dict[Step, str]) -> Step:
@@ -233,7 +238,12 @@ def shared_by_steps(found: Schedule) -> dict[Node, str]:
 
 
 def _numbers(bits: int) -> set[int]:
-    return {k for k in range(bits.bit_length()) if bits >> k & 1}
+    found = set[int]()
+    while bits:
+        last = bits & -bits
+        found.add(last.bit_length() - 1)
+        bits ^= last
+    return found
 
 
 def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, str]:

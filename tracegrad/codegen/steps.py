@@ -55,7 +55,7 @@ class Launch:
     @property
     def fills(self) -> list[tuple[str, str, str, Poly]]:
         """The accumulators that must be started before the kernel runs: buffer, dtype, combiner, size."""
-        reductions = [x for x in self.kernel.body if isinstance(x, Reduce)]
+        reductions = [x for x in self.kernel.body if type(x) is Reduce]
         return [(x.buffer, x.value.dtype, x.combiner, x.size) for x in reductions if _is_filled(self.kernel, x)]
 
     def rename(self, old: str, new: str) -> None:
@@ -86,9 +86,10 @@ def _is_filled(kernel: Kernel, x: Reduce) -> bool:
 def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
     found = []
     for x in body:
-        if isinstance(x, Guard):
+        kind = type(x)
+        if kind is Guard:
             x = replace(x, body=_renamed(x.body, old, new))
-        elif type(x) in ACCESSES and x.buffer == old:
+        elif kind in ACCESSES and x.buffer == old:
             x = replace(x, buffer=new)
         found.append(x)
     return found

@@ -26,11 +26,20 @@ __all__ = ["add_products"]
 def add_products(made: Plan) -> None:
     """Have BLAS add the products of `made` that it may."""
     adders = _adders(made)
-    using = made.users() if adders else {}
+    using = _using(made) if adders else {}
     for adder in adders:
         for sums in (_stored_sums, _inner_sums):
             while any(_Addition(made, using, adder, *found).made() for found in sums(adder.kernel.body)):
-                using = made.users()
+                pass
+
+
+def _using(made: Plan) -> dict[str, list[Any]]:
+    """The steps that read or write each buffer."""
+    found: dict[str, list[Any]] = {name: [] for name in made.memory}
+    for step in made.steps:
+        for name in dict.fromkeys(step.buffers):
+            found[name].append(step)
+    return found
 
 
 def _adders(made: Plan) -> list[Launch]:
@@ -42,12 +51,13 @@ def _adders(made: Plan) -> list[Launch]:
     return [step for step in kernels if step.kernel.loops and not products.isdisjoint(step.kernel.buffers)]
 
 
+_SUMS = ("add", "sub")
 _Sum = tuple[Compute, Load, Load, Store | None]  # a sum, what is there before, what is added, where the sum is stored
 
 
 def _stored_sums(body: list[Any]) -> Iterator[_Sum]:
     """The sums of two values that are loaded where the sum is stored."""
-    stores = {x.value.name: x for x in body if isinstance(x, Store)}
+    stores = {x.value.name: x for x in body if type(x) is Store}
     for total, old, product, _ in _inner_sums(body):
         stored = stores.get(total.out.name)
         if stored is not None and stored.address == old.address:
@@ -56,8 +66,8 @@ def _stored_sums(body: list[Any]) -> Iterator[_Sum]:
 
 def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
     """The sums of two values that are loaded from one address, either of which may be there before."""
-    loads = {x.out.name: x for x in body if isinstance(x, Load)}
-    for total in [x for x in body if isinstance(x, Compute) and x.op in ("add", "sub")]:
+    loads = {x.out.name: x for x in body if type(x) is Load}
+    for total in [x for x in body if type(x) is Compute and x.op in _SUMS]:
         old, new = [loads.get(x.name) for x in total.args]
         if old is not None and new is not None and old.address == new.address and old.buffer != new.buffer:
             yield total, old, new, None
@@ -67,10 +77,10 @@ def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
 
 class _Addition:
     """The addition of `product` to `old` by the kernel `adder`, which stores the sum, or goes on with it; `using` has
-    the places of the steps that read or write each buffer."""
+    the steps that read or write each buffer, in any order."""
 
     def __init__(
-        self, plan: Plan, using: dict[str, list[int]], adder: Launch, total: Compute, old: Load, product: Load,
+        self, plan: Plan, using: dict[str, list[Any]], adder: Launch, total: Compute, old: Load, product: Load,
         stored: Store | None,
     ):  # fmt: skip
         self.plan, self.using, self.adder, self.stored = plan, using, adder, stored
@@ -80,7 +90,7 @@ class _Addition:
     def made(self) -> bool:
         """Have BLAS do it, if that is right."""
         steps = self.plan.steps
-        makers = [x for i in self.using[self.product] if (x := steps[i]) is not self.adder]
+        makers = [x for x in self.using[self.product] if x is not self.adder]
         maker = makers[0] if len(makers) == 1 else None
         if not isinstance(maker, Matmul) or maker.adds:
             return False
@@ -90,14 +100,12 @@ class _Addition:
         if not (self._only_added() and self._of_one_size() and self._may_be_in_place()):
             return False
         first, at = steps.index(maker), steps.index(self.adder)
-        last = max((i for i in range(first, at) if self._touched(i)), default=first)
+        touching = [steps.index(x) for x in {*self.using[self.old], *self.using[self.result]}]
+        last = max([i for i in touching if first <= i < at], default=first)
         if any(not factors.isdisjoint(steps[i].writes) for i in range(first + 1, last + 1)):
             return False
         self._add(maker, first, last)
         return True
-
-    def _touched(self, i: int) -> bool:
-        return not {self.old, self.result}.isdisjoint(self.plan.steps[i].buffers)
 
     def _only_added(self) -> bool:
         """Whether the kernel reads and writes the buffers for this sum only, and needs it for nothing but storing it,
@@ -121,7 +129,7 @@ class _Addition:
             return True
         steps = self.plan.steps
         at = steps.index(self.adder)
-        using = self.using[self.old]
+        using = sorted([steps.index(x) for x in self.using[self.old]])
         dead = self.plan.memory[self.old] == "temp" and using[-1] == at
         return dead and (self.stored is None or not any(self.result in x.buffers for x in steps[using[0] : at]))
 
@@ -139,3 +147,6 @@ class _Addition:
         made.move(first, last)
         maker.out, maker.adds = self.result, 1 if self.total.op == "add" else -1
         rename(made, dict.fromkeys({self.old, self.product} - {self.result}, self.result))
+        using = self.using
+        steps = {x: None for name in {self.old, self.product, self.result} for x in using.pop(name)}
+        using[self.result] = [x for x in steps if self.result in x.buffers]

@@ -19,7 +19,7 @@ from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.ops.pieces import unbind
 from tracegrad.ops.results import result
 
-__all__ = ["RECORDERS", "Builder", "Value", "build", "recorder", "recording"]
+__all__ = ["RECORDERS", "Builder", "Value", "build", "key_of", "recorder", "recording"]
 
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -115,10 +115,10 @@ class Builder:
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
         """The earlier node that applies `op` so, or else `known`, or else a new node."""
-        operands: Any = inputs if known is not None and known.operands is known.inputs else _key(inputs)
+        operands: Any = inputs if known is not None and known.operands is known.inputs else key_of(inputs)
         if op.commutative:
             operands = frozenset(operands)
-        key = (op, operands, *map(_key, items)) if items else (op, operands)
+        key = (op, operands, *map(key_of, items)) if items else (op, operands)
         node = self._numbering.get(key)
         if node is None:
             node = known
@@ -134,8 +134,10 @@ class Builder:
         return sliced(self.inputs, self.nodes, [self.lift(x).node for x in outputs])
 
 
-def _key(xs: tuple[Any, ...]) -> tuple[Any, ...]:
-    # 1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints.
+def key_of(xs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tells these operands, or names and values, from others.
+
+    1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints."""
     for x in xs:
         if type(x) in LITERALS:
             return tuple([repr(x) if type(x) in LITERALS else x for x in xs])

@@ -30,15 +30,13 @@ def decompose(graph: Graph) -> Graph:
     }
     """
     found = [node for node in graph.everywhere() if isinstance(node.form, _TAKEN_APART)]
-    return rewrite(graph, _hook) if found else graph
+    return rewrite(graph, _hook, forms=_TAKEN_APART) if found else graph
 
 
 _TAKEN_APART = (Compose, Identity, Run)
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    if not isinstance(op.form, _TAKEN_APART):
-        return None
     match op.form:
         case Identity():
             return operands[0]

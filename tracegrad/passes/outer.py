@@ -276,8 +276,9 @@ def _factors(x: Any, depth: int) -> _Outer | None:
         found = _factors(operand(x), depth - 1)
         return None if found is None else found.turned if op is transpose else _OF_ONE[op](found)
     if op in (multiply, divide):
-        parts = [_factors(operand(x, k), depth - 1) for k in range(2)]
-        return None if None in parts else _combined(op, *parts)  # type: ignore[arg-type]
+        first = _factors(operand(x), depth - 1)
+        second = None if first is None else _factors(operand(x, 1), depth - 1)
+        return None if first is None or second is None else _combined(op, first, second)
     return None
 
 

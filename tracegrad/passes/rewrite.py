@@ -36,12 +36,16 @@ class Rewriter(Builder):
     """A builder that takes over nodes of another graph, and knows which of them have several users.
 
     `free` are sums whose terms may be added in any order; when all is rebuilt, `finish` is given the graph and these.
-    `repeated` says that the graph runs again and again, as the body of a loop does.
+    `repeated` says that the graph runs again and again, as the body of a loop does. The hook is asked of ops of these
+    `forms` alone, if any are given.
     """
 
-    def __init__(self, graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False):
+    def __init__(
+        self, graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False,
+        forms: tuple[type, ...] = (),
+    ):  # fmt: skip
         super().__init__(hook)
-        self.hook, self.finish, self.repeated = hook, finish, repeated
+        self.hook, self.finish, self.repeated, self.forms = hook, finish, repeated, forms or (object,)
         self.free: set[Node] = set()
         self.inputs = list(graph.inputs)
         # Those of a loop in whose place the next turn has another one, as where two arrays are swapped.
@@ -66,12 +70,14 @@ class Rewriter(Builder):
             return
         if node.regions:
             again = self.repeated or isinstance(op.form, Repeat | While)
-            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish, again))
-        operands = tuple([x if type(x) in LITERALS else Value(self, x) for x in inputs])
+            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish, again, self.forms))
         self.location = node.location
-        if node.several and self.narrow(node, operands):
-            return
-        simpler = self.hook(op, operands, dict(params))
+        simpler = None
+        if node.several or isinstance(op.form, self.forms):
+            operands = tuple([x if type(x) in LITERALS else Value(self, x) for x in inputs])
+            if node.several and self.narrow(node, operands):
+                return
+            simpler = self.hook(op, operands, dict(params))
         if simpler is not None:
             several = type(simpler) is tuple
             new: Any = tuple([self.lift(x).node for x in simpler]) if several else self.lift(simpler).node
@@ -83,8 +89,10 @@ class Rewriter(Builder):
         else:
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
             new = self.number(op, inputs, params, Node(op, inputs, params, node.aval, node.location))
-        if new is not node or self.uses[node] > 1:
-            self.settle(node, new)
+        if new is not node:
+            self.moved[node] = new
+        if self.uses[node] > 1 and type(new) is Node:
+            self.shared.add(new)
 
     def pick(self, node: Node, inputs: tuple[Any, ...], k: int) -> None:
         """Rebuild `node`, result `k` of an op with several, of which `inputs` has what stands for it."""
@@ -114,7 +122,7 @@ class Rewriter(Builder):
         """`new` stands for `node` from now on; a tuple for the results of an op with several."""
         if new is not node:
             self.moved[node] = new
-        if self.uses[node] > 1 and isinstance(new, Node):
+        if self.uses[node] > 1 and type(new) is Node:
             self.shared.add(new)
 
     def run(self, graph: Graph) -> Graph:
@@ -126,9 +134,11 @@ class Rewriter(Builder):
         return self.finish(built, self.free) if self.finish is not None and self.free else built
 
 
-def rewrite(graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False) -> Graph:
-    """`graph` with every application given to `hook`, operands first."""
-    return Rewriter(graph, hook, finish, repeated).run(graph)
+def rewrite(
+    graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False, forms: tuple[type, ...] = ()
+) -> Graph:
+    """`graph` with every application given to `hook`, or every one of an op of these `forms`, operands first."""
+    return Rewriter(graph, hook, finish, repeated, forms).run(graph)
 
 
 # -- what hooks ask of a value -----------------------------------------------------------------------

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import LITERALS, is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import accumulate, add, subtract, where
-from tracegrad.ops.linear import full, reduce_sum
+from tracegrad.ops.linear import broadcast_to, full, reduce_sum
 from tracegrad.passes import triangles  # noqa: F401 (whose rule is in the table)
 from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
@@ -69,13 +69,13 @@ def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
-    sources = [producer(x) for x in operands]
+    sources = [None if type(x) in LITERALS else x.node.op for x in operands]
     if full in sources and (found := fold(op, operands)) is not None:
         return found
     if op in BY_OP and (found := BY_OP[op](*operands)) is not None:
         return found
     found = algebra(op, operands, {})
-    if found is None:
+    if found is None and broadcast_to in sources:
         found = hoist_broadcast(op, operands)
     if found is None and op in LOGIC:
         found = LOGIC[op](*operands)

@@ -71,8 +71,12 @@ def _described(graph: Graph) -> tuple[Any, ...]:
         numbers[node] = len(numbers)
         inputs = tuple([numbers[x] if type(x) is Node else (x,) for x in node.inputs])
         params: tuple[Any, ...] = node.params
-        if params:
+        if node.regions:
             params = tuple([(name, _value(x)) for name, x in params])
+        else:
+            for _, x in params:
+                if not is_plain(x):
+                    raise _Unknown
         number = _numbers.get(node.op)
         lines.append((_number(node.op) if number is None else number, inputs, params))
     avals = tuple([(x.aval.dtype.str, x.aval.shape) for x in graph.inputs])

@@ -100,12 +100,22 @@ class Tape:
 
     def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
         self.builder, self.nodes = builder, [node for node in nodes if node.picks is None]
+        self._values: dict[Node, Any] = {}
         self.entries = [self._entry(node) for node in self.nodes]
 
     def _entry(self, node: Node) -> ad.Entry:
         assert node.op is not None
-        operands = tuple([x if type(x) in LITERALS else self.builder.value(x) for x in node.inputs])
-        return self.builder.valued(node), node.op, operands, dict(node.params)
+        params = dict(node.params)
+        # One value of a node serves all rules but those of the user's, which may update it in place.
+        value = self.builder.value if "rule" in params else self._value
+        operands = tuple([x if type(x) in LITERALS else value(x) for x in node.inputs])
+        return self.builder.valued(node) if node.several else value(node), node.op, operands, params
+
+    def _value(self, node: Node) -> Any:
+        found = self._values.get(node)
+        if found is None:
+            found = self._values[node] = self.builder.value(node)
+        return found
 
     def __iter__(self) -> Iterator[ad.Entry]:
         return self._located(range(len(self.nodes)))
