@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.codegen import alike
 from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.chunks import chunked_loop, cut
@@ -262,9 +263,17 @@ def _lowered(
 
 def _kernel(made: Plan, roots: list[Node], storage: Storage, dims: Dims) -> tuple[Kernel, bool]:
     """The kernel that stores `roots`, and whether it is serial."""
-    kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(roots))
-    kernel.chunked = chunked_loop(kernel, made.arguments.sizes)
-    return kernel, bool(kernel.loops) and is_serial(kernel)
+    arguments, counts = made.arguments, made.schedule.counts
+    arguments.asked.clear()
+    pattern = alike.Pattern(roots, storage, dims, made.buffers)
+    found = alike.known(pattern, arguments, counts)
+    if found is None:
+        lowering = Lowering(storage, dims, made.buffers, arguments, counts)
+        kernel = arrange(lowering.step(roots))
+        kernel.chunked = chunked_loop(kernel, arguments.sizes)
+        found = kernel, bool(kernel.loops) and is_serial(kernel)
+        alike.note(pattern, lowering, found[1])
+    return found
 
 
 def _outs(made: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:

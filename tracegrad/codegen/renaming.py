@@ -1,0 +1,72 @@
+"""A kernel under other names of buffers, sizes and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store
+from tracegrad.codegen.poly import Poly
+
+__all__ = ["renamed"]
+
+
+def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
+    """A copy of a kernel, with these names in the place of those that they are of; no two of them may be one."""
+    get, renaming = names.get, _Renaming(names)
+    return Kernel(
+        {get(name, name): use for name, use in kernel.buffers.items()},
+        [Loop(var, renaming.poly(extent)) for var, extent in kernel.loops],
+        renaming.body(kernel.body), kernel.cost, kernel.chunked,
+    )  # fmt: skip
+
+
+class _Renaming:
+    def __init__(self, names: dict[str, str]):
+        self.names = names
+        self._polys: dict[Poly, Poly] = {}
+
+    def poly(self, p: Poly) -> Poly:
+        found = self._polys.get(p)
+        if found is None:
+            found = self._polys[p] = p.renamed(self.names)
+        return found
+
+    def operand(self, x: Operand) -> Operand:
+        name = self.names.get(x.name)
+        return x if name is None else Operand(name, x.dtype, x.value)
+
+    def body(self, body: list[Any]) -> list[Any]:
+        return [_RENAMED[type(x)](self, x) for x in body]
+
+    def _compute(self, x: Compute) -> Compute:
+        for a in x.args:
+            if a.name in self.names:
+                return Compute(x.out, x.op, tuple(map(self.operand, x.args)), x.rounded)
+        return x
+
+    def _load(self, x: Load) -> Load:
+        return Load(x.out, self.names.get(x.buffer, x.buffer), self.poly(x.address))
+
+    def _index(self, x: Index) -> Index:
+        return Index(x.out, self.poly(x.value))
+
+    def _check(self, x: Check) -> Check:
+        return Check(x.out, self.operand(x.value), self.poly(x.size))
+
+    def _guard(self, x: Guard) -> Guard:
+        ranges = tuple([tuple(map(self.poly, four)) for four in x.ranges])
+        return Guard(x.out, ranges, self.body(x.body), self.operand(x.result), self.operand(x.fill))  # type: ignore[arg-type]
+
+    def _store(self, x: Store) -> Store:
+        return Store(self.names.get(x.buffer, x.buffer), self.poly(x.address), self.operand(x.value))
+
+    def _reduce(self, x: Reduce) -> Reduce:
+        buffer, address = self.names.get(x.buffer, x.buffer), self.poly(x.address)
+        return Reduce(buffer, address, x.combiner, self.operand(x.value), x.over, self.poly(x.size))
+
+
+_RENAMED: dict[type, Callable[[_Renaming, Any], Any]] = {
+    Compute: _Renaming._compute, Load: _Renaming._load, Index: _Renaming._index, Check: _Renaming._check,
+    Guard: _Renaming._guard, Store: _Renaming._store, Reduce: _Renaming._reduce,
+}  # fmt: skip
