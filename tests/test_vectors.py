@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -30,12 +31,13 @@ from tracegrad.codegen.loops import (
     Store,
     verify_kernel,
 )
-from tracegrad.codegen.module import as_text, module_of_pieces
-from tracegrad.codegen.pieces import Piece, kernel_piece
+from tracegrad.codegen.module import as_text, leaves_loops, module_of_pieces
+from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import plan
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import vectors_of
+from tracegrad.passes import optimize
 from tracegrad.runtime import native
 from tracegrad.runtime.machine_code import shared_function
 
@@ -573,3 +575,36 @@ def test_the_inner_part_of_a_stencil_has_no_masks() -> None:
     assert isinstance(step, Launch)
     blocks = str(kernel_function(ir.Module(), step.kernel, "stencil")).split("\nseveral.")[1:]
     assert [block.partition("br i1")[0].count("masked.load") for block in blocks] == [4, 0]
+
+
+# -- what LLVM is given to do ----------------------------------------------------------------------------------------
+def test_llvm_looks_for_loops_where_there_are_any() -> None:
+    def made(loops: int, *body: Any) -> Kernel:
+        dtypes = {x.out.dtype for x in body if isinstance(x, Load)}
+        buffers = {name: (*dtypes, way) for name, way in (("b0", "in"), ("b1", "out"))}
+        return Kernel(buffers, [Loop(name, n) for name in ("i0", "i1")[:loops]], [*body], LIGHT)
+
+    x, y, total = (v(k, "f64") for k in range(3))
+    sums = [Load(x, "b0", i), Load(y, "b1", i - 1), Compute(total, "add", (x, y)), Store("b1", i, total)]
+    one = [Load(x, "b0", ZERO), Store("b1", ZERO, x)]
+    assert [leaves_loops(kernel) for kernel in (made(1, *sums), made(2, *sums), made(0, *one))] == [False, True, False]
+    truth = v(0, "bool")
+    for kernel in (made(1, Load(x, "b0", i), Store("b1", i, x)), made(1, Load(truth, "b0", i), Store("b1", i, truth))):
+        assert leaves_loops(kernel) == (vectors_of(kernel) is None)
+
+
+def test_a_loop_over_numbers_is_one_function() -> None:
+    def pendulum(x: Any) -> Any:
+        def turn(i: Any, state: Any) -> Any:
+            angle, speed = state
+            return angle + 0.01 * speed, speed - 0.01 * np.sin(angle)
+
+        return tg.fori_loop(0, 100, turn, (x, x * 0.0))
+
+    made = plan(optimize(tg.trace(pendulum).graph(0.5)))
+    piece, _ = part_piece(made, 0, len(made.steps) - 1)
+    assert piece.kind == "turns"
+    module = module_of_pieces("part")
+    piece.define(module, "part")
+    code = native.optimized_ir(as_text(module), "part", piece.kind)
+    assert not {"region", "kernel0"} & set(re.findall(r"@([\w.]+)\(", code))

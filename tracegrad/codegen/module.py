@@ -14,17 +14,21 @@ from llvmlite import ir
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
 from tracegrad.codegen.llvm import declared_kernel, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce, flattened
+from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.poly_llvm import PolyEmitter
 from tracegrad.codegen.scalar_llvm import I64, constant_of, identity, llvm_type, memory_type
+from tracegrad.codegen.searches import searching
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
+from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.vecmath_rare import share_rare_functions
+from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 
-__all__ = ["Part", "as_text", "define_part", "module_of_pieces", "place_of"]
+__all__ = ["Part", "as_text", "define_part", "leaves_loops", "module_of_pieces", "place_of"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -36,15 +40,23 @@ _LOOP_ID = r"(?m)^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$"
 @record(eq=False)
 class Part:
     """Steps of a plan that follow each other, from number `first` on, with the buffers that they use and the words that
-    they read; see `place_of`. `calls` says whether they and their regions do nothing but call what is compiled
-    elsewhere."""
+    they read; see `place_of`. `own` are their kernels, and those of their regions, that are not compiled elsewhere."""
 
     first: int
     steps: list[Any]
     fills: dict[int, Any]
     buffers: list[str]
     values: dict[str, Any]
-    calls: bool = False
+    own: list[Kernel]
+
+
+def leaves_loops(kernel: Kernel) -> bool:
+    """Whether LLVM has loops to make vectors of, or to unroll: not where there are vectors or no loops, nor where the
+    turns of the only loop wait for each other."""
+    if len(kernel.loops) < 2 and (not kernel.loops or is_serial(kernel)):
+        return False
+    made, _ = searching(kernel, vectors_of(kernel))
+    return made is None and tiles_of(kernel) is None
 
 
 def place_of(buffer: str) -> tuple[str, str]:
@@ -54,7 +66,7 @@ def place_of(buffer: str) -> tuple[str, str]:
 
 def define_part(part: Part, module: ir.Module, name: str) -> None:
     """Define `part` in `module`, as a function of this name. No other part can be defined there."""
-    _Program(part, _Shared(module, part.calls), name)
+    _Program(part, _Shared(module, not any(map(leaves_loops, part.own))), name)
 
 
 def module_of_pieces(name: str) -> ir.Module:
@@ -71,10 +83,11 @@ def as_text(module: ir.Module) -> str:
 
 
 class _Shared:
-    """What the functions of a part share: kernels, tasks, and the functions of regions by what they compute."""
+    """What the functions of a part share: kernels, tasks, and the functions of regions by what they compute. `inlines`
+    says that these and kernels without loops are to be inlined where they are called, which no other pass does."""
 
-    def __init__(self, module: ir.Module, calls: bool) -> None:
-        self.module, self.calls = module, calls
+    def __init__(self, module: ir.Module, inlines: bool) -> None:
+        self.module, self.inlines = module, inlines
         self.kernels: dict[str, ir.Function] = {}
         self.forks: dict[ir.Function, ir.Function] = {}
         self.regions: dict[tuple[str, bool], ir.Function] = {}
@@ -84,6 +97,8 @@ class _Shared:
         """The function of a kernel of this module's own."""
         if signature not in self.kernels:
             self.kernels[signature] = kernel_function(self.module, kernel, f"kernel{len(self.kernels)}")
+            if self.inlines and not kernel.loops:
+                self.kernels[signature].attributes.add("alwaysinline")
         return self.kernels[signature]
 
 
@@ -179,7 +194,7 @@ class _Program:
         if key not in self.shared.regions:
             function = _Program(made, self.shared, self.module.get_unique_name("region"), strip).run
             function.linkage = "internal"
-            if self.shared.calls:  # no other pass would inline it where it is called
+            if self.shared.inlines:
                 function.attributes.add("alwaysinline")
             self.shared.regions[key] = function
         return self.shared.regions[key]

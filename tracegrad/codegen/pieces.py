@@ -21,15 +21,13 @@ from llvmlite import ir
 
 from tracegrad.codegen.llvm import kernel_function, kernel_symbol
 from tracegrad.codegen.loops import Check, Kernel, flattened
-from tracegrad.codegen.module import Part, define_part, place_of
+from tracegrad.codegen.module import Part, define_part, leaves_loops, place_of
+from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, constant_of, memory_type
-from tracegrad.codegen.searches import searching
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
-from tracegrad.codegen.tiles import tiles_of
-from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 
 __all__ = ["Piece", "kernel_piece", "part_piece"]
@@ -46,19 +44,17 @@ class Piece:
     define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # in this module, by this name
     kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
     needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
-    loops: Kernel | None = field(default=None, compare=False, repr=False)  # the kernel that it is, if it is one
-    calls: bool = field(default=False, compare=False, repr=False)  # whether it does nothing but call what others are
+    own: Sequence[Kernel] = field(default=(), compare=False, repr=False)  # the kernels that are a part of it
     optimize: int = 2  # from 1, quickest to compile, to 3, quickest to run
 
     @property
     def kind(self) -> str:
         """Of what kind its LLVM IR is: see `tracegrad.runtime.pipelines`. Who does not compile it need not know."""
-        if self.calls:
+        if not self.own:
             return "calls"
-        if self.loops is None:
+        if any(map(leaves_loops, self.own)):
             return "loops"
-        made, _ = searching(self.loops, vectors_of(self.loops))
-        return "loops" if made is None and tiles_of(self.loops) is None else "vectors"
+        return "vectors" if self.kernel and not is_serial(self.own[0]) else "turns"
 
 
 # -- kernels -------------------------------------------------------------------------------------------------
@@ -66,7 +62,7 @@ def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
     """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
     text, names = kernel.signature()
     define = partial(_define_kernel, kernel, names)
-    return Piece(text, define, kernel_symbol(text), loops=kernel, optimize=optimize), names
+    return Piece(text, define, kernel_symbol(text), own=(kernel,), optimize=optimize), names
 
 
 def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:
@@ -133,17 +129,12 @@ def part_piece(made: Plan, first: int, last: int, optimize: int = 2) -> tuple[Pi
     within = [x for each in regions for x in each.steps]
     launches = [x for x in within if isinstance(x, Launch) and x.stands_alone]
     needs = dict.fromkeys(kernel_piece(x.kernel, optimize)[0] for x in launches)
-    calls = all(_is_call(x) for x in (*steps, *within))
-    part = Part(first, steps, fills, [name for name in order if name in made.memory], values, calls)
+    # On strips all kernels are its own; other steps call functions that take longer than the call.
+    strips = any(isinstance(x, Repeat) and x.strips for x in (*steps, *within))
+    kernels = [x.kernel for x in (*steps, *within) if isinstance(x, Launch) and (strips or not x.stands_alone)]
+    part = Part(first, steps, fills, [name for name in order if name in made.memory], values, kernels)
     define = partial(define_part, part)
-    return Piece("\n".join(text), define, needs=tuple(needs), calls=calls, optimize=optimize), part
-
-
-def _is_call(step: Any) -> bool:
-    """Whether a step does nothing but call functions that are compiled elsewhere, which take longer than the call."""
-    if isinstance(step, Launch):
-        return step.stands_alone
-    return not isinstance(step, Repeat) or not step.strips
+    return Piece("\n".join(text), define, needs=tuple(needs), own=kernels, optimize=optimize), part
 
 
 def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:

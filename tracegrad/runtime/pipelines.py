@@ -5,6 +5,7 @@ written as it should run. So text says of which kind it is:
 
     loops     plain loops, which LLVM unrolls and makes vectors of
     vectors   loops over vectors, written so
+    turns     turns that run one after the other, of numbers or of such loops
     calls     loops whose turns call kernels and products, and do nothing else
     glue      what runs once for each call of a program
     cold      what runs once for each step of a program, or more rarely
@@ -33,7 +34,7 @@ __all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_o
 
 _T = TypeVar("_T")
 
-KINDS = ("loops", "vectors", "calls", "glue", "cold")
+KINDS = ("loops", "vectors", "turns", "calls", "glue", "cold")
 
 # What Numba reads from the environment that changes the code it makes.
 SWITCHES = (
@@ -74,8 +75,9 @@ class Pipeline:
 _FULL = Pipeline(3, 3, vectorize=True, unroll=True)
 # Of a kind, for each level of `optimize`.
 _PIPELINES = {
-    "loops": (Pipeline(1, 0, vectorize=True), Pipeline(2, 2, vectorize=True, unroll=True), _FULL),
+    "loops": (Pipeline(1, 0, vectorize=True), Pipeline(2, 2, vectorize=True, unroll=True, as_written=True), _FULL),
     "vectors": (Pipeline(None, 0), Pipeline(None, 1, as_written=True), _FULL),
+    "turns": (Pipeline(None, 0), Pipeline(None, 2, as_written=True), _FULL),
     "calls": (Pipeline(None, 0), Pipeline(None, 0), _FULL),
     "glue": (Pipeline(None, 1, as_written=True),) * 3,
     "cold": (Pipeline(None, 0),) * 3,
