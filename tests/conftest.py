@@ -39,6 +39,7 @@ os.environ.setdefault("TRACEGRAD_CACHE_TRACES", "0")  # for tests that count tra
 os.environ.setdefault("TRACEGRAD_VERIFY", "1")
 os.environ["TRACEGRAD_PROGRESS"] = "0"
 os.environ.setdefault("TRACEGRAD_FIRST_CALL", "compile")
+os.environ.setdefault("TRACEGRAD_OPTIMIZE", "1")  # most of the time would be LLVM's
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,10 +102,10 @@ def _same_numbers() -> None:
 
 
 @pytest.fixture
-def quickly_compiled() -> Iterator[None]:
-    """LLVM takes half of the time, and a program runs more slowly: for modules of tests about what is computed, or made
-    before LLVM. `test_compiled.py` has every op and derivative at the level that users have."""
-    with settings.override(optimize=1):
+def optimized() -> Iterator[None]:
+    """What is compiled runs as it does for users: for modules of tests about machine code. Others have it compiled in a
+    third of the time."""
+    with settings.override(optimize=2):
         yield
 
 

@@ -12,6 +12,8 @@ from scipy import optimize, special
 from benchmarks import __main__ as command
 from benchmarks.accuracy import FUNCTIONS, Error, compiled, eager, errors, errors_at, points
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 FOUR = (
     *("x ** 2.5", "erf", "erfc", "gelu", "gelu, tanh", "silu", "sinc", "logaddexp(x, 3)"),
     *("log_ndtr", "gammaln", "gammaln, x < 0", "digamma", "digamma, x < 0"),  # SciPy's on a part of the range
@@ -61,7 +63,7 @@ def test_the_slope_of_sinc_has_its_digits_at_its_roots(dtype: str, way: object) 
 
 def test_between_negative_whole_numbers_digamma_has_its_digits_at_its_roots() -> None:
     x = []
-    for n in (*range(12), 1000, 10**6):
+    for n in (*range(12), 1000, 10**5):
         near = mp.mpf(optimize.brentq(special.digamma, -n - 1 + 1e-9, -n - 1e-9))
         root = float(mp.findroot(mp.digamma, (near, near + mp.mpf("1e-9")), tol=1e-25))
         x += [root, np.nextafter(root, 0), np.nextafter(root, -n - 1), root + 1e-6, root - 1e-3]

@@ -10,8 +10,6 @@ import pytest
 
 import tracegrad as tg
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 END, TOLERANCE = 2.0, 1e-3
 RATES = np.array([0.55, 0.028, 0.80, 0.024, 30.0, 4.0])
 

@@ -11,8 +11,6 @@ import pytest
 import tracegrad as tg
 from tracegrad.passes import blocks
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 rng = np.random.default_rng(0)
 
 

@@ -12,8 +12,6 @@ import pytest
 import tracegrad as tg
 from tracegrad.runtime.program import machine_code_count
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 STARTS = tuple([(10.0**k,) for k in (6, -9, 0, 0.5, 3, -3, 12)])
 POINTS = np.linspace(0.5, 2.0, 5)
 SCALES = tuple([(POINTS * scale, a) for scale, a in ((1, 3.0), (2, 1e4), (1, 1e-3), (1, 1e8), (3, 7.0))])

@@ -43,6 +43,8 @@ from tracegrad.ops.linear import (
 from tracegrad.ops.scans import cumsum
 from tracegrad.runtime.program import compile_program
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 
 def compiled(graph: Graph, arrays: Any) -> list[Any]:
     """The outputs of the compiled graph, by its entry and by `run`, which must agree to the bit."""

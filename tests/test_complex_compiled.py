@@ -18,8 +18,6 @@ from tracegrad.passes import without_complex
 from tracegrad.passes.real_numbers import has_complex
 from tracegrad.runtime.program import compile_program
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 rng = np.random.default_rng(0)
 
 

@@ -11,8 +11,6 @@ import pytest
 import tracegrad as tg
 from tracegrad.errors import CapacityError, ShapeError, TraceError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 x = np.linspace(0.3, 0.9, 4)
 rows = np.linspace(-1.0, 1.0, 28).reshape(7, 4)
 matrix = np.sin(np.arange(16.0)).reshape(4, 4)

@@ -12,8 +12,6 @@ import tracegrad as tg
 from tracegrad.ir import parse, run
 from tracegrad.passes import simplify
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 rng = np.random.default_rng(0)
 
 # Diagonal matrices of an array of numbers.

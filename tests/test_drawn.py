@@ -8,8 +8,6 @@ from numpy.random import default_rng
 
 import tracegrad as tg
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RNG = np.random.default_rng(0)
 COV = np.array([[2.0, 0.3], [0.3, 1.0]])
 

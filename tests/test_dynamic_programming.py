@@ -10,8 +10,6 @@ import pytest
 
 import tracegrad as tg
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 SHORT, LONG = 12, 40
 
 

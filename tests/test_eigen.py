@@ -17,8 +17,6 @@ from along import differences, replayed
 import tracegrad as tg
 from tracegrad.numpy_api.registry import FUNCTIONS
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((2, 4, 4))
 W = RNG.standard_normal(4)

@@ -12,8 +12,6 @@ import tracegrad as tg
 from tracegrad.ir import Graph
 from tracegrad.passes import every_turn, join_products_of_turns, optimize, simplify
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 rng = np.random.default_rng(0)
 
 T, P, D, H = 30, 8, 20, 24

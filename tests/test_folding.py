@@ -19,7 +19,7 @@ counters: Any = importlib.import_module("tracegrad.trace.counters")
 N = 12
 
 
-pytestmark = pytest.mark.usefixtures("folds", "quickly_compiled")
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 class Program(NamedTuple):

@@ -13,8 +13,6 @@ from hatch import Hatch
 import tracegrad as tg
 from tracegrad.transforms import halves
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RNG = np.random.default_rng(11)
 X, T, U = RNG.uniform(0.5, 2, (3, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4))
 both_modes = pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])

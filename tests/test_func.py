@@ -10,8 +10,6 @@ import pytest
 import tracegrad as tg
 from tracegrad import func
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 x = np.linspace(0.2, 1.0, 4)
 rows = np.sin(np.arange(12.0)).reshape(3, 4)
 

@@ -13,6 +13,8 @@ import pytest
 from tracegrad.codegen import gemm
 from tracegrad.runtime import native
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 Gemm = Callable[..., None]
 LETTERS = [*itertools.product(b"NT", repeat=2)]
 # No rows, columns or terms; one; parts of vectors; whole strips; several groups of strips, stages and blocks.

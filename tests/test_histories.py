@@ -36,7 +36,7 @@ def require_as_numpy(f, *inputs, traces=None):
     return g
 
 
-pytestmark = pytest.mark.usefixtures("folds", "quickly_compiled")
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import tracegrad as tg
 P = np.array([1.0, 0.5])
 TURNS = 300
 
-pytestmark = pytest.mark.usefixtures("folds", "quickly_compiled")
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 # -- elements that are compared --------------------------------------------------------------------

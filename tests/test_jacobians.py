@@ -10,8 +10,6 @@ import pytest
 import tracegrad as tg
 from tracegrad.errors import DTypeError, TraceError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 rng = np.random.default_rng(0)
 A = rng.normal(size=(4, 3))
 X = rng.normal(size=3)

@@ -39,6 +39,8 @@ from tracegrad.ops.linear import (
 from tracegrad.ops.scans import cumsum
 from tracegrad.runtime import threads
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 rng = np.random.default_rng(0)
 
 

@@ -17,8 +17,6 @@ from tracegrad.torch.functions import linalg
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape import Tensor
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RECORDED = json.loads(torch_linalg.DATA.read_text(encoding="utf-8"))
 F = SimpleNamespace(**FUNCTIONS)
 

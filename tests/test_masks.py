@@ -7,8 +7,6 @@ from along import replayed
 import tracegrad as tg
 from tracegrad.runtime.program import machine_code_count
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 def replaced(x, mask, value):
     y = x * 2.0

@@ -14,8 +14,6 @@ from random_programs import interpreted
 import tracegrad as tg
 from tracegrad.torch.tape import eager_vjp
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 Array = Any
 
 

@@ -17,10 +17,7 @@ import tracegrad as tg
 from tracegrad.torch.tape import TapeArray
 
 A = ARRAYS | MORE
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning"),
-    pytest.mark.usefixtures("quickly_compiled"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 
 
 def function_of(expression: str) -> tuple[Callable[..., Any], list[str]]:

@@ -12,8 +12,6 @@ from test_numpy_on_demand import slope
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X = np.array([0.5, -1.5, 2.5, 1.0])
 
 

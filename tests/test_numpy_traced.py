@@ -16,10 +16,7 @@ from tracegrad.torch.tape import eager_vjp
 # An array of the module is a captured value inside of a trace, which np.argsort refuses.
 TRACEABLE = [e for e in EXPRESSIONS if "argsort" not in e]
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-    pytest.mark.usefixtures("quickly_compiled"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 def _function(expression: str) -> tuple[Callable[..., Any], list[str]]:

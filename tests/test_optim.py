@@ -23,8 +23,6 @@ from tests.test_call_path import most_calls
 from tracegrad import optim
 from tracegrad.torch.tape import Tensor
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 Arrays = dict[str, Any]
 RNG = np.random.default_rng(7)
 X, Y = RNG.normal(size=(6, 3)), RNG.normal(size=(6, 2))

@@ -14,8 +14,6 @@ import tracegrad as tg
 from tracegrad.errors import ShapeError
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNCS
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 N = 5
 rng = np.random.default_rng(0)
 X, A = rng.normal(size=N), rng.normal(size=(N, N))

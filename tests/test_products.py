@@ -13,8 +13,6 @@ import tracegrad as tg
 from tracegrad.codegen.plan import plan
 from tracegrad.codegen.steps import Launch, Matmul
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 rng = np.random.default_rng(0)
 
 B, T, H, E, S = 3, 11, 2, 10, 12

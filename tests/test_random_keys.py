@@ -13,8 +13,6 @@ import tracegrad as tg
 from tracegrad import random
 from tracegrad.random import _threefry
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 KEY = random.key(1)
 
 

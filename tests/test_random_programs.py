@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from random_programs import Runner, check, interpreted
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 
 @pytest.mark.parametrize("first", range(0, 150, 10))
 def test_random_programs_mean_the_same(first: int) -> None:

@@ -17,8 +17,6 @@ from tracegrad.ir import parse
 from tracegrad.rolling.fixed import read_late
 from tracegrad.rolling.repeats import Run, runs
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 @pytest.fixture(params=PROGRAMS)
 def case(request: pytest.FixtureRequest) -> Program:

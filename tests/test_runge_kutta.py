@@ -20,8 +20,6 @@ from tracegrad.solvers import ode
 from tracegrad.solvers.ode import NUMBER
 from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tolerances
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 PAIR, SINGLE = (Aval((n,), np.dtype(np.float64)) for n in (2, 1))
 P, START, TIMES = np.array([0.9]), np.array([1.0, 0.3]), np.linspace(0.0, 6.0, 7)
 

@@ -12,8 +12,6 @@ from scipy import integrate
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 MESH = np.linspace(0.0, 1.0, 7)
 
 

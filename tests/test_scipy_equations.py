@@ -12,8 +12,6 @@ from along import check_along, differences, named, replayed
 
 import tracegrad as tg
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 A = np.array([[0.9, 1.0, 0.5, 0.2], [-0.4, 0.3, 0.8, 0.6], [0.7, 0.2, 0.5, 0.1], [0.2, 0.3, -0.8, 0.4]])
 S = np.array([[4.0, 1.0, 0.5, 0.2], [1.0, 5.0, 0.4, 0.6], [0.5, 0.4, 6.0, 0.1], [0.2, 0.6, 0.1, 7.0]])
 B = np.array([[1.0, 2.0], [0.5, -1.0], [0.3, 0.8], [2.0, 0.1]])

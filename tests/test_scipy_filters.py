@@ -13,8 +13,6 @@ from scipy import ndimage, signal
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 V = np.array([0.3, 1.2, -0.4, 0.9, 0.1, 0.7, 2.0, -0.8])
 LONG = np.concatenate([V, V[::-1] * 0.7, V + 0.1, np.cos(V)])
 M = np.array([[0.3, 1.2, -0.4], [0.9, 0.1, 0.7], [-1.1, 0.5, 0.2], [0.6, -0.8, 1.5], [0.05, 0.33, -0.6]])

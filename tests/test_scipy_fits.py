@@ -13,8 +13,6 @@ from scipy import optimize
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 P, V = np.array([0.7, 1.2]), np.array([0.3, -0.5])
 TIMES = np.linspace(0.0, 2.0, 7)
 COVARIANCE = np.diag(0.1 + 0.7 * TIMES) + 0.05

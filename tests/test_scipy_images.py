@@ -13,8 +13,6 @@ from scipy import ndimage
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 IMAGE = np.array(
     [[0.3, 1.2, -0.4, 0.8], [0.9, 0.1, 0.7, -0.2], [-1.1, 0.5, 0.2, 0.4], [0.6, -0.8, 1.5, 0.05], [1.0, 2.0, 0.0, 1.1]]
 )

@@ -13,8 +13,6 @@ from along import differences, named, replayed
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 A = np.array([[3.0, 1.0, 0.5, 0.2], [-0.4, 0.3, 4.0, 0.6], [0.7, 5.0, 0.5, 0.1], [0.2, 0.3, -0.8, 6.0]])
 S = np.array([[4.0, 1.0, 0.5, 0.2], [1.0, 5.0, 0.4, 0.6], [0.5, 0.4, 6.0, 0.1], [0.2, 0.6, 0.1, 7.0]])
 T = np.diag([1.0, 2.0, 4.0, 9.0]) + 0.3

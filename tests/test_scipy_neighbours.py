@@ -14,8 +14,6 @@ from scipy.linalg import blas, lapack
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 DATA = np.random.default_rng(2).normal(size=(30, 3))
 X = np.random.default_rng(3).normal(size=(4, 3))
 TREE, C_TREE = spatial.KDTree(DATA), spatial.cKDTree(DATA)

@@ -13,8 +13,6 @@ from scipy import integrate
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 P, V = np.array([0.7, 1.2]), np.array([0.3, -0.5])
 TIMES = np.linspace(0.0, 1.5, 3)
 EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}

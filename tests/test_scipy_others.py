@@ -14,8 +14,6 @@ from scipy.spatial import distance
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 M = np.array([[0.3, 1.2, -0.4], [0.9, 0.1, 0.7], [-1.1, 0.5, 0.2], [0.6, -0.8, 1.5], [0.05, 0.33, -0.6]])
 V = np.array([0.3, 1.2, -0.4, 0.9, 0.1, 0.7, 2.0])
 KNOTS = np.array([0.0, 0.5, 1.2, 2.0, 3.1])

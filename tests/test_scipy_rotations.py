@@ -14,8 +14,6 @@ from scipy.spatial.transform import Rotation, Slerp
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 V, E = np.array([0.4, -0.3, 0.8]), np.array([0.3, -0.7, 0.5])
 Q = np.array([0.1, 0.5, -0.3, 0.7])
 MANY = np.array([[0.13, -0.13, 0.64], [0.1, -0.54, 0.36], [1.3, 0.95, -0.7], [-1.27, -0.62, 0.04]])

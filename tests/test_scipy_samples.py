@@ -13,8 +13,6 @@ from scipy import stats
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X = np.array(
     [[0.3, 1.7, 0.9, 2.2], [1.1, 0.4, 1.5, 0.8], [2.6, 0.7, 1.2, 1.9], [0.5, 2.4, 0.6, 1.3], [1.6, 1.0, 2.1, 0.2]]
 )

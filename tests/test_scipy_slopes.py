@@ -13,8 +13,6 @@ from along import differences, weighted
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X, U = [0.6, 1.3], [0.35, 0.62]
 
 

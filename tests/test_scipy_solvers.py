@@ -15,8 +15,6 @@ from scipy import integrate, optimize
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 P, V = np.array([0.7, 1.2]), np.array([0.3, -0.5])
 COST = np.array([[1.0, 3.0, 2.0], [4.0, 1.0, 0.0], [2.0, 2.0, 5.0]])
 TIMES = np.arange(5.0)

@@ -17,8 +17,6 @@ import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 from tracegrad.torch.tape import TapeArray
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X = np.array([0.3, 0.62, 0.9])
 N = np.array([0.0, 1.0, 4.0])
 

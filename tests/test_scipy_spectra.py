@@ -13,8 +13,6 @@ from scipy import signal
 
 import tracegrad as tg
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RNG = np.random.default_rng(5)
 V = RNG.normal(size=33)
 M = RNG.normal(size=(21, 2))

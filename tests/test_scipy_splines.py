@@ -14,8 +14,6 @@ from scipy.sparse.linalg import spsolve
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 KNOTS = np.array([0.0, 0.7, 1.1, 2.0, 2.6, 3.3])
 Y = np.sin(KNOTS) + 0.2 * KNOTS
 Q = np.array([-0.2, 0.1, 0.9, 1.5, 2.4, 3.1, 3.5])

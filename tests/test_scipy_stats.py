@@ -14,8 +14,6 @@ from along import named, replayed
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X = np.array([-1.5, -0.2, 0.0, 0.3, 0.95, 1.0, 2.5])
 Q = np.array([0.1, 0.4, 0.77])
 # The distribution, and parameters of its shape.

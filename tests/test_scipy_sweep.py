@@ -15,8 +15,6 @@ import pytest
 import tracegrad as tg
 from tracegrad import tree
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 V = np.array([0.31, 1.23, 0.42, 0.94, 0.15, 0.76, 2.07, 1.18, 0.89])
 M = np.array([[2.0, 0.3, 0.1], [0.3, 1.5, 0.2], [0.1, 0.2, 1.8]])
 POINTS = np.array([0.4, 0.5])

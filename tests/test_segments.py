@@ -14,8 +14,6 @@ from tracegrad.control.segments import Sizes
 from tracegrad.ir import parse, run
 from tracegrad.passes import join_segments
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X = np.linspace(0.3, 0.9, 4)
 ROWS = np.sin(np.arange(400.0)).reshape(100, 4)
 MATRIX = np.sin(np.arange(16.0)).reshape(4, 4) * 0.4

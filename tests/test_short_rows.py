@@ -15,6 +15,8 @@ from tracegrad.codegen.nest import arrange
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
 from tracegrad.codegen.vectors import vectors_of
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 o, r, k = (Poly.symbol(s) for s in ("i0", "i1", "i2"))
 n, m = (Poly.symbol(s) for s in ("s0", "s1"))
 ROWS = [*range(12), 33]

@@ -11,8 +11,6 @@ import pytest
 
 import tracegrad as tg
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 N = 12
 WEIGHTS = [np.random.default_rng(k).normal(size=(3, 3)) for k in range(N)]
 

@@ -14,6 +14,8 @@ import pytest
 from tracegrad.runtime import native, threads
 from tracegrad.settings import settings
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 # `count` adds 1 to the 64-bit word `context[chunk]`; `uneven` first works the longer the higher the chunk.

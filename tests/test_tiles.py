@@ -19,6 +19,8 @@ from tracegrad.codegen.tiles import tiles_of, transposed
 from tracegrad.codegen.vectors import vector_bytes
 from tracegrad.runtime import native
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 SIZES = (1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 67, 130)
 
 

@@ -21,8 +21,6 @@ from tracegrad.torch.functions.generator import default_generator
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape.engine import grad
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RECORDED = recorded()
 CALLS = [call for group in GROUPS for call in calls(group)]
 SPACE = {**FUNCTIONS, "F": F, "S": special, "inf": math.inf}

@@ -24,7 +24,7 @@ N = 9
 X = 0.3 * rng.normal(size=(N, N)) + np.eye(N)
 
 
-pytestmark = pytest.mark.usefixtures("folds", "quickly_compiled")
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 class Program(NamedTuple):

@@ -22,6 +22,8 @@ from tracegrad.codegen import vecmath
 from tracegrad.codegen.module import as_text
 from tracegrad.runtime import native
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 DTYPES = {"f64": np.float64, "f32": np.float32}
 TYPES = {"f64": ir.DoubleType(), "f32": ir.FloatType()}
 BINARY = ("arctan2", "power")

@@ -41,6 +41,8 @@ from tracegrad.passes import optimize
 from tracegrad.runtime import native
 from tracegrad.runtime.machine_code import shared_function
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 i, j, n, m = (Poly.symbol(s) for s in ("i0", "i1", "s0", "s1"))
 SIZES = [*range(34), 63, 64, 65, 130]
 LIGHT, HEAVY = 5, 100

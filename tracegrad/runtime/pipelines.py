@@ -75,7 +75,7 @@ class Pipeline:
 _FULL = Pipeline(3, 3, vectorize=True, unroll=True)
 # Of a kind, for each level of `optimize`.
 _PIPELINES = {
-    "loops": (Pipeline(1, 0, vectorize=True), Pipeline(2, 2, vectorize=True, unroll=True, as_written=True), _FULL),
+    "loops": (Pipeline(None, 0), Pipeline(2, 2, vectorize=True, unroll=True, as_written=True), _FULL),
     "vectors": (Pipeline(None, 0), Pipeline(None, 1, as_written=True), _FULL),
     "turns": (Pipeline(None, 0), Pipeline(None, 2, as_written=True), _FULL),
     "calls": (Pipeline(None, 0), Pipeline(None, 0), _FULL),
