@@ -538,3 +538,31 @@ def test_indices_that_are_known_to_be_in_range_are_not_checked() -> None:
     beyond = build(lambda x: [gather(x, x.builder.emit(linear.arange, (), too_far), axes=(0,))], [f64(20)])
     with pytest.raises(IndexError):
         compiled(beyond).run([whole(20)])
+
+
+# Values that several kernels would compute, which are stored in a second attempt: some are views.
+SHARED: dict[str, Callable[..., Any]] = {
+    "elements": lambda x: [transpose(y := tanh(exp(x)), perm=(1, 0)), flip(y, axes=(0,)), cumsum(y, axis=0)],
+    "a transposed value": lambda x: [
+        flip(y := transpose(tanh(exp(x)), perm=(1, 0)), axes=(0,)), flip(y, axes=(1,)), cumsum(y, axis=0)
+    ],
+    "of what products read": lambda x: [
+        contraction.matmul(y := tanh(x), transpose(y, perm=(1, 0))), flip(z := sin(y), axes=(0,)), cumsum(z, axis=0)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_an_attempt_stores_what_it_would_if_none_were_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[Any] = []
+
+    def alone(graph: Graph, also: Any, before: Any = None) -> Storage:
+        found, anew = Storage(graph, also, before), Storage(graph, also)
+        assert [*found.reason.items()] == [*anew.reason.items()]
+        assert (found.results, found.weight, found.root_of) == (anew.results, anew.weight, anew.root_of)
+        attempts.append(before)
+        return found
+
+    monkeypatch.setattr("tracegrad.codegen.plan.Storage", alone)
+    planned(SHARED[name], f64(20, 30))
+    assert any(attempts)

@@ -28,6 +28,16 @@ def test_equal_applications_become_one_node() -> None:
     assert graph.nodes[1].inputs == (graph.nodes[0],) * 2
 
 
+def test_a_node_of_other_inputs_is_what_is_made_of_them() -> None:
+    graph = build(lambda x: [multiply(exp(x), 2.0), reduce_sum(add(x, x), axes=(0,)), power(2.0, x)], [f64(3)])
+    for node in graph.nodes:
+        inputs = tuple([Node(None, (), (), x.aval) if isinstance(x, Node) else x for x in node.inputs])
+        made, wanted = node.of(inputs), Node(node.op, inputs, node.params, node.aval, node.location)
+        assert {name: getattr(made, name) for name in Node.__slots__} == {
+            name: getattr(wanted, name) for name in Node.__slots__
+        }
+
+
 @pytest.mark.parametrize(("a", "b"), [(0.0, -0.0), (math.inf, -math.inf), (1.0, 2.0), (math.nan, 0.0)])
 def test_literals_that_differ_make_different_nodes(a: float, b: float) -> None:
     graph = build(lambda x: [multiply(x, a), multiply(x, b)], [f64(3)])

@@ -56,7 +56,8 @@ class Pattern:
                     self.nodes.append(x)
                 inputs.append(number)
             params = tuple([key_of(item) for item in node.params]) if node.params else ()
-            lines.append((node.op, params, node.aval, self._numbered(dims.shape(node)), place, shared, *inputs))
+            aval, sizes = node.aval, self._numbered(dims.shape(node))
+            lines.append((node.op, params, aval.shape, aval.dtype, sizes, place, shared, *inputs))
         self.key = (len(roots), tuple(lines))
         self._numbers = numbers
 

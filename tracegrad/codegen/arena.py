@@ -68,11 +68,13 @@ class Arena:
         if self.top == self._most or len(self._lives) > MOST_BLOCKS:
             return {}
         lives = [(size, first, min(last, self._moment + 1)) for size, first, last in self._lives]
-        orders = [lambda x: -x[0], lambda x: -x[0] * (x[2] - x[1]), lambda x: x[1] - x[2]]
-        found = [_placed(lives, order) for order in orders]
-        top, offsets = min(found, key=lambda each: each[0])
-        if top >= self.top:
-            return {}
+        top, offsets = self.top, list[int]()
+        for order in (lambda x: -x[0], lambda x: -x[0] * (x[2] - x[1]), lambda x: x[1] - x[2]):
+            found = _placed(lives, order)
+            if found[0] < top:
+                top, offsets = found
+            if top == self._most:
+                break
         self.top = top
         return dict(zip(self.names, offsets))
 

@@ -92,7 +92,7 @@ def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
 
 def _together(kernel: Kernel) -> int:
     """How many rows are best done by one thread."""
-    if any(isinstance(x, Reduce) for x in kernel.body):
+    if Reduce in map(type, kernel.body):
         return TOGETHER
     tiles = tiles_of(kernel)
     return tiles.rows if tiles is not None and len(kernel.loops) == 2 else 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.materialize import Storage
 
 __all__ = [
-    "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_trivial_reshape",
+    "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_trivial_reshape", "is_view",
     "same_block",
 ]  # fmt: skip
 
@@ -409,6 +409,11 @@ def handler(node: Node) -> Handler:
 def same_block(node: Node) -> bool:
     """Whether `node` is its operand's block of memory under another shape."""
     return isinstance(node.form, forms.Reshape)
+
+
+def is_view(node: Node) -> bool:
+    """Whether `node` has elements of its operand, along axes of that: who reads it may read its operand instead."""
+    return isinstance(node.form, forms.Reshape | forms.Along)
 
 
 def is_beginning(node: Node) -> bool:

@@ -12,7 +12,7 @@ after that reads the old value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.forms import handler, same_block
@@ -79,17 +79,20 @@ def write_in_place(made: Plan) -> None:
     rename(made, {name: now(name) for name in kept})
 
 
-def rename(made: Plan, names: dict[str, str]) -> None:
-    """Give buffers the names, and so the memory, of others."""
+def rename(made: Plan, names: dict[str, str], steps: Iterable[Any] | None = None) -> None:
+    """Give buffers the names, and so the memory, of others; `steps` are those that read or write them, if known."""
     if not names:
         return
-    for step in made.steps:
+    for step in made.steps if steps is None else steps:
         held = step.buffers
         for name in () if names.keys().isdisjoint(held) else dict.fromkeys(held):
             if name in names:
                 step.rename(name, names[name])
-    made.buffers = {node: names.get(name, name) for node, name in made.buffers.items()}
-    made.memory = {name: where for name, where in made.memory.items() if name not in names}
+    for node, name in made.buffers.items():
+        if name in names:
+            made.buffers[node] = names[name]
+    for name in names:
+        del made.memory[name]
 
 
 def _reads_only_there(step: Any, base: str) -> bool:
@@ -134,19 +137,18 @@ def read_too_late(made: Plan) -> dict[Node, str]:
     """Values that are computed of a base, where what has been written in part is read too: if they are stored before,
     there need be no copy."""
     found: dict[Node, str] = {}
-    using = made.users()
-    for step, planned in zip(made.steps, made.schedule.steps):
-        for base, result in _parts(step):
-            if not _may_be_written(made, base):
-                continue
-            own = [] if _reads_only_there(step, base) else planned.roots
-            late = [i for i in using[base] if made.schedule.steps[i].before >> planned.number & 1]
-            readers = [made.steps[i] for i in late]
-            if (own or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
-                roots = [*own, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
-                early = _Early(made, base, result).of(roots)
-                if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
-                    found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
+    planned_steps = list(zip(made.steps, made.schedule.steps))
+    parts = [(*both, *part) for both in planned_steps for part in _parts(both[0]) if _may_be_written(made, part[0])]
+    using = made.users() if parts else {}
+    for step, planned, base, result in parts:
+        own = [] if _reads_only_there(step, base) else planned.roots
+        late = [i for i in using[base] if made.schedule.steps[i].before >> planned.number & 1]
+        readers = [made.steps[i] for i in late]
+        if (own or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
+            roots = [*own, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
+            early = _Early(made, base, result).of(roots)
+            if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
+                found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
     return found
 
 

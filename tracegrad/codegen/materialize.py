@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, same_block
+from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, is_view, same_block
 from tracegrad.codegen.products import turnable_products, turned_products
 from tracegrad.ir import Graph, Node
 
@@ -70,11 +70,8 @@ class Storage:
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._computed: dict[Node, _Computed] = {}
-        for node in graph.outputs:
-            if node not in self.inputs:
-                self.store(node, "output")
-        for node in facts.deciding:
-            self._by_form(node, self.handlers[node])
+        self.formed: dict[Node, str] = {}
+        self._by_forms(set(self.reason))
         for node, form, cost, repeats in facts.costs:
             self._by_cost(node, form, cost, repeats)
         if facts.indexed:
@@ -105,6 +102,20 @@ class Storage:
         while same_block(node) and node not in self.reason:
             node = node.inputs[0]
         self.store(node, reason)
+
+    def _by_forms(self, also: set[Node]) -> None:
+        """What is stored whatever it costs: found once, if what is stored `also` is no view, of which forms ask."""
+        before = self._before
+        if before is not None and all(x in before.formed or not is_view(x) for x in also):
+            self.reason = {**self.reason, **{x: why for x, why in before.formed.items() if x not in also}}
+            self.results = {node: list(found) for node, found in before.results.items()}
+        else:
+            for node in self.graph.outputs:
+                if node not in self.inputs:
+                    self.store(node, "output")
+            for node in self.facts.deciding:
+                self._by_form(node, self.handlers[node])
+        self.formed = dict(self.reason)
 
     def _by_form(self, node: Node, form: Handler) -> None:
         if node not in self.called and not node.regions:

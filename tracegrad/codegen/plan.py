@@ -253,7 +253,7 @@ def _lowered(
     kernel, serial = _kernel(made, step.roots, storage, dims)
     partials = {
         x.buffer: x.size for x in kernel.body
-        if isinstance(x, Reduce) and not x.scatters and kernel.across_chunks in x.over
+        if type(x) is Reduce and not x.scatters and kernel.across_chunks in x.over
     }  # fmt: skip
     launch = Launch(kernel, step.roots, serial, partials)
     if (base := handler(step.roots[0]).begins(step.roots[0])) is not None:

@@ -146,7 +146,7 @@ class _Addition:
             del made.steps[at], made.schedule.steps[at]
         made.move(first, last)
         maker.out, maker.adds = self.result, 1 if self.total.op == "add" else -1
-        rename(made, dict.fromkeys({self.old, self.product} - {self.result}, self.result))
         using = self.using
         steps = {x: None for name in {self.old, self.product, self.result} for x in using.pop(name)}
+        rename(made, dict.fromkeys({self.old, self.product} - {self.result}, self.result), steps)
         using[self.result] = [x for x in steps if self.result in x.buffers]

@@ -54,6 +54,17 @@ class Node:
         self.several: Final = is_several
         self.picks: Final[int | None] = params[0][1] if op is result else None
 
+    def of(self, inputs: tuple[Any, ...]) -> Node:
+        """The same of other inputs, which have the avals of these."""
+        made = Node.__new__(Node)
+        new: Any = made
+        new.op, new.form, new.params, new.aval, new.location = self.op, self.form, self.params, self.aval, self.location
+        new.regions, new.several, new.picks = self.regions, self.several, self.picks
+        new.inputs = new.operands = inputs
+        if self.operands is not self.inputs:
+            new.operands = tuple([x for x in inputs if type(x) not in LITERALS])
+        return made
+
     def __repr__(self) -> str:
         return f"Node({self.name}, {self.params}, {self.aval})"
 

@@ -69,8 +69,8 @@ class Rewriter(Builder):
             self.pick(node, inputs, node.picks)
             return
         if node.regions:
-            again = self.repeated or isinstance(op.form, Repeat | While)
-            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish, again, self.forms))
+            often = self.repeated or isinstance(op.form, Repeat | While)
+            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish, often, self.forms))
         self.location = node.location
         simpler = None
         if node.several or isinstance(op.form, self.forms):
@@ -88,7 +88,8 @@ class Rewriter(Builder):
             new = self.number(op, inputs, params, node)
         else:
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
-            new = self.number(op, inputs, params, Node(op, inputs, params, node.aval, node.location))
+            again = node.of(inputs) if params is node.params else Node(op, inputs, params, node.aval, node.location)
+            new = self.number(op, inputs, params, again)
         if new is not node:
             self.moved[node] = new
         if self.uses[node] > 1 and type(new) is Node:
