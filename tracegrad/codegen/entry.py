@@ -8,7 +8,9 @@ What the entry point must know of a program and its shapes stands in *the block*
 `self` of a builtin. Addresses in it are of this process; nothing of it is ever stored. In words of 8 bytes:
 
     header      see `Word`
-    inputs      for each: type object, dtype descriptor (0 for a Python float), ndim, dimensions
+    inputs      for each: type object, dtype descriptor (0 for a Python float), ndim, dimensions; of an array that
+                is not in row-major order: 0, dtype descriptor, ndim, dimensions, strides, and how far from its
+                first element, in bytes, the lowest one lies
     outputs     for each: NumPy's number of the dtype (-1 - k if it is the input k), dtype descriptor, ndim, dimensions
     values      the program's own: `tg_run` gets the address of the first
 """
@@ -36,6 +38,7 @@ __all__ = [
     "Place",
     "Word",
     "block_words",
+    "lowest",
 ]
 
 RUN = "tg_run"
@@ -47,12 +50,15 @@ Shape = tuple[int, ...]
 class InputSpec:
     """One argument: an exact ndarray of this dtype and number of dimensions, or an exact Python float.
 
-    A float is passed as a pointer to its value; it has dtype float64 and ndim 0.
+    A float is passed as a pointer to its value; it has dtype float64 and ndim 0. An array lies in memory by its
+    `strides`, of which those of axes with one element do not count, or in row-major order; the pointer is to the
+    element with the lowest address.
     """
 
     dtype: np.dtype[Any]
     ndim: int
     kind: Literal["array", "float"] = "array"
+    strides: Shape | None = None
 
     def __post_init__(self) -> None:
         _require_numeric(self.dtype)
@@ -186,13 +192,19 @@ def block_words(
     words[Word.INPUTS], words[Word.OUTPUTS] = len(spec.inputs), len(spec.outputs)
     words[Word.ARENA_BYTES] = -(-arena_bytes // 64) * 64
     for x, shape in zip(spec.inputs, input_shapes, strict=True):
-        words += [id(float), 0] if x.kind == "float" else [id(np.ndarray), _descriptor(x.dtype)]
-        words += [len(shape), *shape]
+        kind = id(float) if x.kind == "float" else id(np.ndarray) if x.strides is None else 0
+        words += [kind, 0 if x.kind == "float" else _descriptor(x.dtype), len(shape), *shape]
+        words += [] if x.strides is None else [*x.strides, lowest(shape, x.strides)]
     for y, shape in zip(spec.outputs, output_shapes, strict=True):
         words += [y.dtype.num if y.donor < 0 else -1 - y.donor, _descriptor(y.dtype), len(shape), *shape]
     block = np.array([*words, *values], np.int64)
     block[Word.VALUES] = block.ctypes.data + 8 * len(words)
     return block
+
+
+def lowest(shape: Shape, strides: Shape) -> int:
+    """How far from the first element of an array, in bytes, that with the lowest address lies."""
+    return sum([(n - 1) * s for n, s in zip(shape, strides) if s < 0])
 
 
 def _descriptor(dtype: np.dtype[Any]) -> int:

@@ -4,8 +4,8 @@ It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, 
 
 1. takes dicts, lists and tuples of inputs apart, and holds what is in them until it returns;
 2. checks that NumPy ignores floating-point errors or warns of them, that the places the program depends on hold
-   what they did, number, types, dtypes, shapes and memory order of the inputs, and that those that the caller is
-   going to write to share memory with no other; on any mismatch it returns the object MISS, and the caller
+   what they did, number, types, dtypes, shapes and memory order or strides of the inputs, and that those that the
+   caller is going to write to share memory with no other; on any mismatch it returns the object MISS, and the caller
    decides (another specialisation, a retrace, an error);
 3. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
 4. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
@@ -37,9 +37,12 @@ ENTRY = "tg_entry"
 HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
 
 # Where the machine code looks, in bytes.
-OFFSETS = {"TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16}
+OFFSETS = {
+    "TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "STRIDES": 40, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16,
+}  # fmt: skip
 _SIZES = {
     "GOOD_FLAGS": 0x0101,  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+    "ALIGNED": 0x0100,
     "SLOT_BYTES": SLOT_BYTES,
     "INTERRUPTED": INTERRUPTED,
     # An arena up to this size lives on the stack; a larger one is kept from call to call, because touching
@@ -141,7 +144,7 @@ input:
   %nd_wanted = call i64 @word(ptr %record, i64 2)
   %dims_wanted = getelementptr i64, ptr %record, i64 3
   %type_fits = icmp eq ptr %type, %type_wanted
-  br i1 %type_fits, label %kind, label %miss
+  br i1 %type_fits, label %kind, label %other_type
 
 kind:
   %is_float = icmp eq ptr %descr_wanted, null
@@ -182,11 +185,58 @@ array_fits:
   %data = call ptr @field(ptr %arg, i64 $DATA)
   br label %input_done
 
+; An array by its strides.
+other_type:
+  %by_strides = icmp eq ptr %type_wanted, null
+  %is_ndarray = icmp eq ptr %type, @tg_PyArray_Type
+  %may_lie_so = and i1 %by_strides, %is_ndarray
+  br i1 %may_lie_so, label %lying, label %miss
+lying:
+  %lying_descr = call ptr @field(ptr %arg, i64 $DESCR)
+  %lying_descr_fits = icmp eq ptr %lying_descr, %descr_wanted
+  %lying_nd32 = call i32 @field32(ptr %arg, i64 $ND)
+  %lying_nd = sext i32 %lying_nd32 to i64
+  %lying_nd_fits = icmp eq i64 %lying_nd, %nd_wanted
+  %lying_flags = call i32 @field32(ptr %arg, i64 $ARRAY_FLAGS)
+  %aligned_bit = and i32 %lying_flags, $ALIGNED
+  %is_aligned = icmp ne i32 %aligned_bit, 0
+  %lying_two_fit = and i1 %lying_descr_fits, %lying_nd_fits
+  %lying_three_fit = and i1 %lying_two_fit, %is_aligned
+  br i1 %lying_three_fit, label %lying_dims, label %miss
+lying_dims:
+  %lying_sizes = call ptr @field(ptr %arg, i64 $DIMS)
+  %lying_strides = call ptr @field(ptr %arg, i64 $STRIDES)
+  %strides_wanted = getelementptr i64, ptr %dims_wanted, i64 %nd_wanted
+  br label %next_axis
+next_axis:
+  %a = phi i64 [0, %lying_dims], [%a_next, %axis]
+  %more_axes = icmp slt i64 %a, %nd_wanted
+  br i1 %more_axes, label %axis, label %lying_fits
+axis:
+  %axis_size = call i64 @word(ptr %lying_sizes, i64 %a)
+  %axis_size_wanted = call i64 @word(ptr %dims_wanted, i64 %a)
+  %axis_stride = call i64 @word(ptr %lying_strides, i64 %a)
+  %axis_stride_wanted = call i64 @word(ptr %strides_wanted, i64 %a)
+  %a_next = add i64 %a, 1
+  %axis_size_fits = icmp eq i64 %axis_size, %axis_size_wanted
+  %axis_is_one = icmp eq i64 %axis_size, 1
+  %same_stride = icmp eq i64 %axis_stride, %axis_stride_wanted
+  %axis_stride_fits = or i1 %axis_is_one, %same_stride
+  %axis_fits = and i1 %axis_size_fits, %axis_stride_fits
+  br i1 %axis_fits, label %next_axis, label %miss
+lying_fits:
+  %first = call ptr @field(ptr %arg, i64 $DATA)
+  %lowest_offset = call i64 @word(ptr %strides_wanted, i64 %nd_wanted)
+  %lowest = getelementptr i8, ptr %first, i64 %lowest_offset
+  %strides_end = getelementptr i64, ptr %strides_wanted, i64 1
+  br label %input_done
+
 input_done:
-  %input_pointer = phi ptr [%float_at, %float], [%data, %array_fits]
+  %input_pointer = phi ptr [%float_at, %float], [%data, %array_fits], [%lowest, %lying_fits]
+  %sizes_at = phi ptr [%dims_wanted, %float], [%dims_wanted, %array_fits], [%strides_end, %lying_fits]
   %input_at = getelementptr ptr, ptr %pointers, i64 %i
   store ptr %input_pointer, ptr %input_at
-  %record_next = getelementptr i64, ptr %dims_wanted, i64 %nd_wanted
+  %record_next = getelementptr i64, ptr %sizes_at, i64 %nd_wanted
   %i_next = add i64 %i, 1
   br label %next_input
 

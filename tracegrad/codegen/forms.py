@@ -10,6 +10,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
+from tracegrad.codegen.gaps import is_head
 from tracegrad.codegen.handler import Axes, Handler, Index
 from tracegrad.codegen.loops import SCATTERS, Guard, Operand, Reduce, Store
 from tracegrad.codegen.moves import moved
@@ -418,11 +419,7 @@ def is_view(node: Node) -> bool:
 
 def is_beginning(node: Node) -> bool:
     """Whether `node` is the beginning of its operand's block of memory."""
-    params = dict(node.params)
-    if not isinstance(node.form, forms.Along) or params.keys() != {"start", "stop", "step"}:
-        return False
-    rest = node.aval.shape[1:] == node.operands[0].aval.shape[1:]
-    return rest and not any(params["start"]) and all(step == 1 for step in params["step"])
+    return is_head(node) and node.aval.shape[1:] == node.operands[0].aval.shape[1:]
 
 
 def _begun(node: Node, stored: Container[Node]) -> Node:

@@ -15,11 +15,12 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracegrad.codegen.gaps import is_head
 from tracegrad.codegen.poly import ONE, ZERO, Poly
 from tracegrad.codegen.steps import Lie
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Contract
-from tracegrad.ops.linear import broadcast_to, transpose
+from tracegrad.ops.linear import broadcast_to, reshape, transpose
 
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
@@ -99,26 +100,37 @@ def _as_turned(product: Node, turned: Node) -> View:
 
 
 def _views(storage: Storage, x: Node) -> list[View]:
-    """The views of an operand: as it is, and as more and more of what it is made of, as far as that is not stored."""
+    """The views of an operand: as it is, and as more and more of what it is made of, as far as that is not stored; a
+    part of a matrix only of one that is."""
     axes: Axes = tuple(range(len(x.aval.shape)))
-    found = [View(x, axes)]
-    while x.op in (transpose, broadcast_to) and not storage.stored(x):
-        source = x.inputs[0]
-        if x.op is transpose:
-            perm = dict(x.params)["perm"]
-            axes = tuple([None if a is None else perm[a] for a in axes])
-        else:
-            axes = tuple([None if a is None else _source_axis(a, x, source) for a in axes])
-        x = source
-        if _fits(view := View(x, axes)):
+    found, cut = [View(x, axes)], False
+    while not storage.stored(x) and (sources := _sources(x)) is not None:
+        if is_head(x):
+            whole = x.inputs[0].aval.shape
+            if any(a is not None and x.aval.shape[a] != whole[a] for a in axes[:-2]):
+                break
+            cut = True
+        axes, x = tuple([None if a is None else sources[a] for a in axes]), x.inputs[0]
+        if _fits(view := View(x, axes)) and (storage.stored(x) or not cut):
             found.append(view)
     return found
 
 
-def _source_axis(a: int, wide: Node, source: Node) -> int | None:
-    """The axis of what is repeated that is axis `a` of the whole."""
-    own = a - (wide.aval.ndim - source.aval.ndim)
-    return own if own >= 0 and source.aval.shape[own] == wide.aval.shape[a] else None
+def _sources(x: Node) -> Axes | None:
+    """For each axis the one of the operand that it is, None if that is repeated along it; None if `x` is something
+    else."""
+    if is_head(x):
+        return tuple(range(x.aval.ndim))
+    if x.op is transpose:
+        perm: Axes = dict(x.params)["perm"]
+        return perm
+    if x.op is broadcast_to:
+        own, whole = x.inputs[0].aval.shape, x.aval.shape
+        left = len(whole) - len(own)
+        return tuple([a - left if a >= left and own[a - left] == n else None for a, n in enumerate(whole)])
+    if x.op is reshape and is_head(x.inputs[0]) and x.inputs[0].aval.shape == (*x.aval.shape, 1):
+        return tuple(range(x.aval.ndim))
+    return None
 
 
 def _fits(view: View) -> bool:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tracegrad.codegen.dims import Dims
+from tracegrad.codegen.gaps import is_worth_a_copy
 from tracegrad.codegen.materialize import DEAR, EARLY, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
@@ -26,6 +27,7 @@ __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_ste
 HEAVIEST_GROUP = 400  # the cost of one kernel, and the values it stores: both bound the time to compile it
 LARGEST_GROUP = 32
 SPACES_DIFFER = "iteration spaces differ"
+GAPS = "lies apart, and is read several times"
 
 
 @record(eq=False)
@@ -217,7 +219,8 @@ def _joinable(step: Step) -> bool:
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
-    """Values that are not stored, that several steps would compute, and that are too dear for that."""
+    """Values that are not stored, that several steps would compute, and that are too dear for that; if there are none,
+    those that several steps would read with gaps."""
     storage = found.storage
     stored = storage.inputs.union(storage.reason)
     steps: dict[Node, int] = {}  # a bit for the number of every step that computes a value
@@ -234,7 +237,8 @@ def shared_by_steps(found: Schedule) -> dict[Node, str]:
                 if x not in stored:
                     steps[x] = steps.get(x, 0) | bits
     dear = [node for node in shared if storage.weight.get(node, 0) >= DEAR]
-    return dear_values(found, {node: _numbers(shared[node]) for node in dear})
+    values = dear_values(found, {node: _numbers(shared[node]) for node in dear})
+    return values or {node: GAPS for node, bits in shared.items() if is_worth_a_copy(node, bits.bit_count())}
 
 
 def _numbers(bits: int) -> set[int]:

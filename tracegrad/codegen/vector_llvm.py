@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from tracegrad.codegen.cpu import stores_slowly_with_masks
+from tracegrad.codegen.fetched import fetch_ahead
 from tracegrad.codegen.fused import computed, factors_of
 from tracegrad.codegen.inside import inside_of, part_inside
 from tracegrad.codegen.lanes import number, numbered, of_lanes, splat
@@ -430,7 +431,7 @@ class VectorLoop:
         key = ("at", x.buffer, x.address, self._copy_of(x.address.symbols, copy))
         if key not in self.values:
             i = self.i if by == 1 else self.b.mul(self.i, I64(by))
-            self.values[key] = self.b.gep(base, [i if by > 0 else self.b.add(i, I64(1 - self.lanes))])
+            self.values[key] = self.b.gep(base, [i if by > 0 else self.b.add(i, I64(by * (self.lanes - 1)))])
         return self.values[key] if not k else self.b.gep(self.values[key], [I64(by * k * self.lanes)])
 
     def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
@@ -441,7 +442,9 @@ class VectorLoop:
             places = self._lanes_of(x.address, copy, k)
             return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
         if step == 1:
-            return self.memory.load(self._at(x, copy, k), x.out.dtype, mask)
+            pointer = self._at(x, copy, k)
+            fetch_ahead(self, x, pointer, copy)
+            return self.memory.load(pointer, x.out.dtype, mask)
         turned = self.memory.load(self._at(x, copy, k, -1), x.out.dtype, self.memory.reversed(mask))
         return self.memory.reversed(turned)
 

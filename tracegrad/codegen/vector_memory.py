@@ -76,9 +76,10 @@ class Memory:
     def part(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
         """Every so many elements from `pointer` on, taken of vectors of all of them; what is behind the last is not
         touched."""
+        if mask is None:
+            return self._register(self._every(pointer, dtype, stride), dtype)
         wide = self.lanes * stride
-        t, size = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize
-        given = self.first_lanes(self.lanes) if mask is None else mask
+        t, size, given = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize, mask
         places = [min(k // stride, given.type.count - 1) if k % stride == 0 else given.type.count for k in range(wide)]
         none = Spelled(given.type, ZERO)
         wanted = self.b.shuffle_vector(given, none, ir.Constant(of_lanes(I32, wide), places))
@@ -86,6 +87,24 @@ class Memory:
         every = self.b.call(function, [pointer, I32(size), wanted, Spelled(t, ZERO)])
         lanes = ir.Constant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
         return self._register(self.b.shuffle_vector(every, Spelled(t, "poison"), lanes), dtype)
+
+    def _every(self, pointer: Any, dtype: str, stride: int) -> Any:
+        """Every so many elements, taken of vectors as long as the result, of which the last ends with the last element;
+        or, where these have but one of them each, loaded one by one."""
+        t, size, lanes = of_lanes(memory_type(dtype), self.lanes), dtype_named(dtype).itemsize, self.lanes
+        start, found = self.b.bitcast(pointer, t.element.as_pointer()), Spelled(t, "poison")
+        if lanes < 2 * stride:
+            for k in range(lanes):
+                element = self.b.load(self.b.gep(start, [I64(k * stride)]), align=size)
+                found = self.b.insert_element(found, element, I32(k))
+            return found
+        wanted = [k * stride for k in range(lanes)]
+        for first in [*range(0, wanted[-1] + 1 - lanes, lanes), wanted[-1] + 1 - lanes]:
+            place = self.b.bitcast(self.b.gep(start, [I64(first)]), t.as_pointer())
+            piece = self.b.load(place, align=size, typ=t)
+            picked = [lanes + at - first if first <= at < first + lanes else k for k, at in enumerate(wanted)]
+            found = self.b.shuffle_vector(found, piece, ir.Constant(of_lanes(I32, lanes), picked))
+        return found
 
     def gather(self, pointer: Any, places: Any, dtype: str, mask: Any) -> Any:
         """What lies at `places` from `pointer` on."""

@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
-STRIDES = (2, 3, 4)  # of loads that are whole vectors, of which some lanes are taken
+STRIDES = (2, 3, 4, -2, -3, -4)  # of loads that are whole vectors, of which some lanes are taken
 SHORT = 32  # bytes of the vectors of a loop that waits for memory: longer ones lie in two lines of the cache each
 DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.

@@ -68,7 +68,10 @@ def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask
     """Every so many elements; of two that lie side by side both are loaded at once."""
     low, dtype = loop.woven.loads.get((x.buffer, x.address)), x.out.dtype
     if low is None:
-        return loop.memory.part(loop._at(x, copy, k, stride), dtype, stride, mask)
+        if stride < 0:
+            mask = loop.memory.reversed(mask)
+        found = loop.memory.part(loop._at(x, copy, k, stride), dtype, abs(stride), mask)
+        return found if stride > 0 else loop.memory.reversed(found)
     key = ("pairs", x.buffer, low, loop._copy_of(low.symbols, copy), k, id(mask))
     if key not in loop.values:
         pointer = loop._at(Load(x.out, x.buffer, low), copy, k, 2)

@@ -169,7 +169,7 @@ class Dispatcher(Inlinable):
         turn = path.turn(call, donated, lies) if again else None
         if turn is not None:
             others = [x for x in self._turns.get(form, ()) if x is not turn]
-            alike = [x for x in others if x.key == call.key][1:]  # each of which may run a program in vain
+            alike = [x for x in others if x.key == turn.key][1:]  # each of which may run a program in vain
             self._turns[form] = (turn, *[x for x in others if x not in alike][: MOST_TURNS - 1])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

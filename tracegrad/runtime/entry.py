@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, block_words
+from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
 from tracegrad.codegen.entry_ir import ENTRY, OFFSETS, entry_ir
 from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
@@ -104,12 +104,13 @@ def _layout_is_known() -> bool:
     whole = np.arange(24.0).reshape(2, 3, 4)
     strided = np.zeros((5, 6), np.int32)[:, ::2]
     for x, flags in ((whole, 0x101), (strided, 0x100)):
-        dims = (ctypes.c_int64 * x.ndim).from_address(read(word, x, "DIMS"))
+        dims, strides = ((ctypes.c_int64 * x.ndim).from_address(read(word, x, name)) for name in ("DIMS", "STRIDES"))
         looks_right = (
             read(word, x, "TYPE") == id(np.ndarray),
             read(word, x, "DATA") == x.ctypes.data,
             read(number, x, "ND") == x.ndim,
             tuple(dims) == x.shape,
+            tuple(strides) == x.strides,
             read(word, x, "DESCR") == id(x.dtype),
             read(number, x, "ARRAY_FLAGS") & 0x101 == flags,
         )
@@ -407,15 +408,16 @@ def _portable(
     def call(*args: Any) -> Any:
         if len(args) != len(spec.inputs):
             return MISS
-        inputs = []
+        inputs, addresses = [], []
         for x, wanted, shape in zip(args, spec.inputs, input_shapes, strict=True):
             array = _portable_input(x, wanted, shape)
             if array is None:
                 return MISS
             inputs.append(array)
+            addresses.append(array.ctypes.data + (0 if wanted.strides is None else lowest(shape, wanted.strides)))
         outputs = [np.empty(shape, y.dtype) for y, shape in zip(spec.outputs, output_shapes, strict=True)]
         scratch = np.empty(arena_bytes + 64, np.uint8)
-        addresses = [x.ctypes.data for x in (*inputs, *outputs)]
+        addresses += [y.ctypes.data for y in outputs]
         addresses.append(-(-scratch.ctypes.data // 64) * 64)
         if run(values_at, (ctypes.c_void_p * len(addresses))(*addresses)):
             return MISS
@@ -432,4 +434,8 @@ def _portable_input(x: Any, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, 
         return np.array(x) if type(x) is float else None
     if type(x) is not np.ndarray or x.dtype is not np.dtype(wanted.dtype.char) or x.shape != shape:
         return None
-    return x if x.flags.c_contiguous and x.flags.aligned else None
+    if wanted.strides is None:
+        fits = x.flags.c_contiguous
+    else:
+        fits = all(s == t for n, s, t in zip(shape, x.strides, wanted.strides) if n != 1)
+    return x if fits and x.flags.aligned else None

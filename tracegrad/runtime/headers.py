@@ -21,7 +21,7 @@ _BUILT_IN = frozenset(vars(builtins))
 _OWN = frozenset([
     "self", "more", "keywords", "fits", "out", "r", "node", "call", "entry", "record", "tape", "like", "tensor",
     "spent", "check", "apart", "asarray", "is_", "ndarray", "unusual", "sprung", "set_attribute", "delete_attribute",
-    "update_tensor", "without_gaps", "rows",
+    "update_tensor", "without_gaps", "rows", "laid",
 ])  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,9 +61,11 @@ def hot_call(
     header: Header,
     on_tape: OnTape | None = None,
     lies: Lies = (),
+    laid: Mapping[Any, Any] = MappingProxyType({}),
 ) -> Callable[..., Any] | None:
     """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`, and
-    arrays that are not in row-major order by what their `lies` say.
+    arrays that are not in row-major order by what their `lies` say; but none by strides that are a key of `laid` if it
+    copies them.
 
     Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
     draws = trace.world.draws
@@ -99,7 +101,7 @@ def hot_call(
         tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except NotSimple:
         return None
-    captured = _rows(code, captured, lies)
+    captured = _rows(code, captured, lies, laid)
     (given, containers), keep = code.given(captured)
     if code.native:
         table = [place for found in places.values() for place in found]
@@ -217,15 +219,19 @@ def _convert_scalars(code: Code, call: Call) -> None:
             code.used.add(i)
 
 
-def _rows(code: Code, captured: list[str], lies: Lies) -> list[str]:
-    """Code that takes the arrays in row-major order: that for the captured ones, the leaves are in `code`."""
+def _rows(code: Code, captured: list[str], lies: Lies, laid: Mapping[Any, Any]) -> list[str]:
+    """Code that takes the arrays as the program does: that for the captured ones, the leaves are in `code`."""
     texts = [*code.leaves, *captured]
     for i, lie in enumerate(lies):
-        if lie is not None:
+        if lie is not None and lie.strides is None:
             code.checks += lie.checks(texts[i])
             code.objects["rows"] = np.ascontiguousarray
             code.used.add(i)
-            texts[i] = lie.text(texts[i])
+    if laid and not any(lie and lie.strides for lie in lies):
+        code.objects["laid"] = laid
+        found = "".join([f"{x}.strides, " if lie else "None, " for x, lie in zip(texts, lies)])
+        code.checks.append(f"({found}) not in laid")
+    texts = [x if lie is None else lie.text(x) for x, lie in zip(texts, lies or (None,) * len(texts))]
     count = len(code.leaves)
     code.leaves = texts[:count]
     return texts[count:]

@@ -74,6 +74,7 @@ class Image:
     arena_bytes: int
     released: bool  # whether it runs without the GIL
     donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
+    strides: Sequence[tuple[int, ...] | None] = ()  # by which inputs lie in memory, if not all are in row-major order
     # By the names in it, the text of a graph that this is the program of, without the user's lines: see `written`.
     texts: dict[Any, str] = field(default_factory=dict, init=False)
 
@@ -105,9 +106,12 @@ class Image:
             native.define_symbol(symbol, _address(symbol, self.released))
 
 
-def image_of(made: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2) -> Image:
+def image_of(
+    made: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2,
+    strides: Sequence[tuple[int, ...] | None] = (),
+) -> Image:  # fmt: skip
     """The image of the plan of `graph`, whose complex numbers the plan has in pairs; with `checked` its last output is
-    none of the program's, and `optimize` says how its pieces are compiled."""
+    none of the program's, `optimize` says how its pieces are compiled, and `strides` by which the plan reads inputs."""
     steps = [s for each in plans_of(made) for s in each.steps]
     products = [ROUTINES[step.dtype] for step in steps if isinstance(step, Matmul)]
     symbols = dict.fromkeys([*sorted(rare_functions(made)), *products])
@@ -117,7 +121,7 @@ def image_of(made: Plan, graph: Graph, kinds: Sequence[str], single: bool, check
     return Image(
         orders_of(made, optimize), tuple(zip(graph.avals, kinds, strict=True)),
         results, single, tuple(symbols), lambda: calls, made.arena_bytes,
-        made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()),
+        made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()), strides,
     )  # fmt: skip
 
 
@@ -140,7 +144,8 @@ def addressed(
 
 def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int], name: str) -> Any:
     """The callable of an image whose pieces are in memory."""
-    inputs = tuple([InputSpec(aval.dtype, aval.ndim, kind) for aval, kind in image.inputs])  # type: ignore[arg-type]
+    strides = image.strides or (None,) * len(image.inputs)
+    inputs = tuple([InputSpec(x.dtype, x.ndim, kind, s) for (x, kind), s in zip(image.inputs, strides)])  # type: ignore[arg-type]
     donors = dict(image.donors)
     outputs = tuple([OutputSpec(x.dtype, x.ndim, donors.get(k, -1)) for k, x in enumerate(image.outputs)])
     steps = list(addressed(image, pieces, callback))

@@ -14,7 +14,7 @@ from tracegrad.runtime.by_numpy import own_outputs
 from tracegrad.runtime.entry import MISS, can_watch, release_arena
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.layouts import Lies, copied, laid, lies_of
+from tracegrad.runtime.layouts import Lies, copied, lies_of, strides_of
 from tracegrad.runtime.program import Program, compile_program, conformed
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
@@ -33,12 +33,8 @@ ROOM = 128
 MOST_PAIRS = 2**14
 # So many bytes, for each node of a graph and some, are worth a program that reads them as they lie.
 LEAST_TURNED = 2**11
-MOST_LIES = 16  # of a path
+MOST_LIES = 16  # of a path; what lies in other ways is copied
 COMES = object()  # stands for such a program, which the next call makes
-
-
-def _orders(lies: Lies) -> tuple[tuple[int, ...] | None, ...]:
-    return tuple([lie and lie.axes for lie in lies])
 
 
 class Path:
@@ -50,7 +46,7 @@ class Path:
         self._writes = bool(trace.groups or trace.written)
         self.hots: dict[Any, Any] = {}
         self._turns: dict[Any, Any] = {}
-        # Programs for arrays that are not in row-major order; None where these are copied.
+        # Programs that read arrays by their strides.
         self._laid: dict[Any, Any] = {}
         self.kept = 0  # what has been looked at for the disk cache: 1 is its graph, 2 its program
         self.record = b""  # what is there of it
@@ -87,7 +83,7 @@ class Path:
             made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)), donated if gives else (), lies)
             self._turns[key] = made
             if made is not None:
-                made.key, made.face = call.key, self.hots[form] if gives else None
+                made.key, made.face = (call.key, lies), self.hots[form] if gives else None
                 if made.face is not None:
                     made.face.turn = made
         return self._turns[key]
@@ -101,44 +97,42 @@ class Path:
         if not lies:
             program = self._giving(donated) if donated else self.program
             return hot_call(self.trace, program, call, header, self.on_tape)
-        if donated or self._writes or self.on_tape is not None or len(self.hots) > MOST_LIES:
+        if self._writes or self.on_tape is not None or len(self.hots) > 2 * MOST_LIES:
             return None
-        program = self._laid.get(_orders(lies))
-        if program is None:
-            program, lies = self.program, copied(lies)
-        return hot_call(self.trace, program, call, header, lies=lies)
+        program = self._laid.get(strides_of(lies), self.program)
+        return hot_call(self.trace, program, call, header, None, lies, self._laid)
 
     def lies(self, inputs: Sequence[Any]) -> Lies:
-        """How the arrays of a call lie, leaves first, that are not in row-major order; nothing if all are."""
-        return lies_of(inputs, self.trace.layouts)
+        """How the arrays of a call lie, leaves first, that are not in row-major order, as there are programs for that;
+        nothing if all are."""
+        found = lies_of(inputs, self.trace.layouts)
+        return found if not found or strides_of(found) in self._laid else copied(found)
 
     def ready(self, lies: Lies) -> bool:
         """Whether there is machine code for calls whose arrays lie so."""
-        program = self._laid.get(_orders(lies)) if lies else None
-        return program is not COMES and (program or self.program).tier is None
+        program = self._laid.get(strides_of(lies), self.program)
+        return program is not COMES and program.tier is None
 
     def _program_for(self, lies: Lies, inputs: Sequence[Any]) -> Any:
         """The program for arrays that lie so, from the second call on; None if it is better to copy them."""
-        orders = _orders(lies)
-        found = self._laid.get(orders, MISS)
-        if found is MISS:
-            if len(self._laid) < MOST_LIES:
-                self._laid[orders] = COMES if self._worth(lies, inputs) else None
-            return None
+        strides = strides_of(lies)
+        found = self._laid.get(strides)
+        if found is None and len(self._laid) < MOST_LIES and self._worth(lies, inputs):
+            self._laid[strides] = COMES
         if found is COMES:
             like = self.program
             how = "background" if like.first_call == "background" else "compile", like.optimize
-            graph = laid(like.graph, lies)
-            found = self._laid[orders] = compile_program(graph, like.kinds, like.single, like.name, like.checked, *how)
+            found = self._laid[strides] = compile_program(
+                like.graph, like.kinds, like.single, like.name, like.checked, *how, strides=strides
+            )
         return found
 
     def _worth(self, lies: Lies, inputs: Sequence[Any]) -> bool:
         """Whether to read arrays as they lie is worth a program of its own."""
         if self.on_tape is not None or self._writes or not isinstance(self.program, Program):
             return False
-        asked = any(lie and lie.axes and lie.strides for lie in lies)  # a copy would have to be one of its own as well
-        size = sum([x.nbytes for lie, x in zip(lies, inputs) if lie and lie.axes])
-        return asked or size >= LEAST_TURNED * (8 + len(self.program.graph.nodes))
+        size = sum([x.nbytes for lie, x in zip(lies, inputs) if lie and lie.strides])
+        return bool(size and size >= LEAST_TURNED * (8 + len(self.program.graph.nodes)))
 
     def _giving(self, donated: tuple[int, ...]) -> Any:
         """The program that overwrites what is donated, where results fit there; else the one that does not.
@@ -160,10 +154,10 @@ class Path:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
         answers up to the first that is not as assumed, or None when all are."""
         inputs = (*leaves, *captured)
-        lies = self.lies(inputs)
+        lies = lies_of(inputs, self.trace.layouts)
         program = self._program_for(lies, inputs) if lies else None
         if program is not None:
-            given = [conformed(x) if lie is None else lie.rows(x) for x, lie in zip(inputs, lies)]
+            given = [x if lie and lie.strides else conformed(x) for x, lie in zip(inputs, lies)]
             return self._attempt(program, given, inputs)
         given = [conformed(x) for x in inputs]
         tier = None if self.program is None else self.program.tier

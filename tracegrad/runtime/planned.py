@@ -41,8 +41,9 @@ _sum = 0
 
 
 def key_of(
-    graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int, donated: Collection[int]
-) -> tuple[bytes, int]:
+    graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int, donated: Collection[int],
+    strides: Sequence[tuple[int, ...] | None] = (),
+) -> tuple[bytes, int]:  # fmt: skip
     """The key of a program, and the size of its description; no key where something has no description.
 
     >>> from tracegrad.ir import parse
@@ -52,7 +53,7 @@ def key_of(
     True
     """
     try:
-        how = (tuple(kinds), single, checked, optimize, tuple(sorted(donated)))
+        how = (tuple(kinds), single, checked, optimize, tuple(sorted(donated)), tuple(strides))
         text = marshal.dumps((how, _described(graph)), 2)  # which tells 1, 1.0 and True apart, and 0.0 and -0.0
     except (ValueError, _Unknown):
         return b"", 0

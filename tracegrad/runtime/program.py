@@ -33,6 +33,7 @@ from tracegrad.records import record
 from tracegrad.runtime import native, planned
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.image import Image, NumPyCalls, addressed, image_of, linked
+from tracegrad.runtime.layouts import Strides, laid
 from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, still_missing
 from tracegrad.runtime.progress import compiling
 from tracegrad.runtime.tiers import Missing, Tier, missing_of, tier_of
@@ -103,9 +104,10 @@ class Program:
     def __init__(
         self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
         first_call: str = "compile", optimize: int = 2, donated: Collection[int] = (),
+        strides: Sequence[Strides | None] = (),
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
-        self.first_call, self.optimize, self._donated = first_call, optimize, donated
+        self.first_call, self.optimize, self._donated, self._strides = first_call, optimize, donated, strides
         self._callback: NumPyCalls | None = None
         self._callbacks: list[NumPyCalls] = []
         self.entry: Any = _not_yet
@@ -168,20 +170,20 @@ class Program:
     def _prepare(self) -> None:
         """Find the image, of an equal graph or by planning."""
         clock = _Clock(self._seconds)
-        key, size = planned.key_of(self.graph, self.kinds, self.single, self.checked, self.optimize, self._donated)
+        how = self.kinds, self.single, self.checked, self.optimize
+        key, size = planned.key_of(self.graph, *how, self._donated, self._strides)
         found = planned.known(key)
         if found is None:
             optimized, made = self._planned(clock)
             foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
-            found = planned.Planned(
-                image_of(made, self.graph, self.kinds, self.single, self.checked, self.optimize), foreseen
-            )
+            found = planned.Planned(image_of(made, self.graph, *how, self._strides), foreseen)
             planned.note(key, size, found)
         clock.stage("plan")
         self.image, self.foreseen = found.image, found.foreseen
 
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
-        optimized = passes.optimize(passes.without_half(passes.without_complex(self.graph)))
+        graph = laid(self.graph, self._strides) if self._strides else self.graph
+        optimized = passes.optimize(passes.without_half(passes.without_complex(graph)))
         clock.stage("passes")
         return optimized, plan(optimized, self.checked, _given_away(self.graph, self._donated))
 
@@ -194,7 +196,8 @@ class Program:
         except BaseException:
             RECORDERS.current = before
             raise
-        self.image = image_of(made, self.graph, self.kinds, self.single, self.checked, self.optimize)
+        how = self.kinds, self.single, self.checked, self.optimize
+        self.image = image_of(made, self.graph, *how, self._strides)
         return Report(optimized, made, self._pieces(), self._seconds)
 
     def _pieces(self) -> list[tuple[list[int], Origin]] | None:
@@ -294,7 +297,7 @@ class Unplanned(Program):
         optimize: int, missing: Mapping[str, float], spent: float,
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
-        self._donated = ()
+        self._donated, self._strides = (), ()
         self.first_call, self.optimize = first_call, optimize
         self._callback, self._callbacks, self.entry = None, [], _not_yet
         self._seconds, self._origins = {}, None
@@ -358,17 +361,19 @@ def compile_program(
     first_call: str = "compile",
     optimize: int = 2,
     donated: Collection[int] = (),
+    strides: Sequence[Strides | None] = (),
 ) -> Program:
     """The program of `graph`.
 
     `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
     `entry` returns MISS where it is False. `first_call` and `optimize` are as in `settings`. Inputs that are `donated`
-    may be overwritten: some results, of the same shape and dtype, are then these arrays.
+    may be overwritten: some results, of the same shape and dtype, are then these arrays. Inputs with `strides`, one for
+    each input, lie in memory by these: see `layouts.laid`.
     """
     before = RECORDERS.current
     try:
-        return Program(graph, kinds, single, name, checked, first_call, optimize, donated)
+        return Program(graph, kinds, single, name, checked, first_call, optimize, donated, strides)
     except BaseException:
         RECORDERS.current = before  # a signal may have come while it was about to be restored
         raise
