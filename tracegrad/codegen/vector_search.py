@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.lanes import splat
 from tracegrad.codegen.loops import Reduce
-from tracegrad.codegen.scalar_llvm import I64, combine
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine
 from tracegrad.codegen.searches import Search
 from tracegrad.codegen.vector_llvm import VectorLoop, vector_loop
 from tracegrad.codegen.vectors import Vectors
@@ -50,12 +51,9 @@ class _SearchLoop(VectorLoop):
         untouched, nothing = dict(self.totals), self._with_missing()
         self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), search, left))
         self.b.position_at_end(found)
-        self._begin_totals()
-        self._turn(i, self.several, None)
-        exact = self._none_of(lambda k: self._value(self.search.wanted, 0, k))
-        self._end_totals()
+        none = self._found_where(i) if self.search.place is not None else self._found(i)
         ways.append((self.b.block, dict(self.totals)))
-        self.b.cbranch(exact, over, after)
+        self.b.cbranch(none, over, after)
         self.b.position_at_end(left)
         start = self.b.phi(I64)
         start.add_incoming(low, before)
@@ -63,6 +61,34 @@ class _SearchLoop(VectorLoop):
         self.totals = untouched
         self._join([(before, untouched), (over, nothing)])
         return start
+
+    def _found(self, i: Any) -> Any:
+        """Reduce the vectors in which something is; whether nothing is after all."""
+        self._begin_totals()
+        self._turn(i, self.several, None)
+        none = self._none_of(lambda k: self._value(self.search.wanted, 0, k))
+        self._end_totals()
+        return none
+
+    def _found_where(self, i: Any) -> Any:
+        """The same where a place is asked for: that of the first lane."""
+        b, place = self.b, self.search.place
+        assert place is not None
+        bits = self._bits([self._value(self.search.wanted, 0, k) for k in range(self.several)])
+        bits = b.not_(bits) if self.search.all else bits
+        first = b.cttz(bits, ir.Constant(BOOL, 0))
+        first = b.zext(first, I64) if first.type.width < 64 else b.trunc(first, I64)
+        found = b.add(b.add(self.scalar(place.without(self.var)), i), first)
+        self.totals = self._at_most(splat(b, found, self.lanes))
+        return b.icmp_unsigned("==", bits, ir.Constant(bits.type, 0))
+
+    def _bits(self, lanes: list[Any]) -> Any:
+        """A number with a bit for each lane of several vectors, the first the lowest."""
+        while len(lanes) > 1:
+            count = 2 * lanes[0].type.count
+            both = ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(count)])
+            lanes = [self.b.shuffle_vector(*pair, both) for pair in zip(lanes[::2], lanes[1::2])]
+        return self.b.bitcast(lanes[0], ir.IntType(lanes[0].type.count))
 
     def _looks(self, low: Any, end: Any) -> Any:
         """Whether to look at all: there must be as much, and what is missing may not count before what is found."""
@@ -96,5 +122,8 @@ class _SearchLoop(VectorLoop):
         """The totals after vectors in which nothing was."""
         if self.search.missing is None:
             return dict(self.totals)
-        none = self._value(self.search.missing, 0, 0)
-        return {key: [combine(self.b, "minimum", total, none, "i64")] for key, (total,) in self.totals.items()}
+        return self._at_most(self._value(self.search.missing, 0, 0))
+
+    def _at_most(self, place: Any) -> dict[Any, list[Any]]:
+        """The totals, of which none is above a place."""
+        return {key: [combine(self.b, "minimum", total, place, "i64")] for key, (total,) in self.totals.items()}
