@@ -487,6 +487,7 @@ MOVED: dict[str, tuple[Any, list[str]]] = {
     "transpose": (lambda x, y: np.ascontiguousarray(x.T), ["transpose"]),
     "take": (lambda x, y: x[:, np.array([3, 0, 3])], ["gather"]),
     "repeat": (lambda x, y: np.broadcast_to(x, (3, 7, 5)).copy(), ["broadcast_to"]),
+    "sum of rows": (lambda x, y: np.sum(x, axis=0), ["reduce_sum"]),
 }
 
 

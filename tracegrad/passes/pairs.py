@@ -81,13 +81,14 @@ def parted(x: Any, aval: Aval) -> Any:
     return Pair(re, im, x)
 
 
-# By op that moves elements: parameters with which it leaves a last axis as it is, of so many elements.
+# By op that moves elements, or adds rows: parameters with which it leaves a last axis as it is, of so many elements.
 _WITH_LAST: dict[Op, Callable[..., dict[str, Any]]] = {
     broadcast_to: lambda n, *, shape: {"shape": (*shape, n)},
     concatenate: lambda n, **params: params,
     flip: lambda n, **params: params,
     gather: lambda n, **params: params,
     pad: lambda n, *, value, **widths: {k: (*v, 0) for k, v in widths.items()} | {"value": value},
+    reduce_sum: lambda n, **params: params,
     reshape: lambda n, *, shape: {"shape": (*shape, n)},
     stack: lambda n, **params: params,
     slice: lambda n, *, start, stop, step: {"start": (*start, 0), "stop": (*stop, n), "step": (*step, 1)},
@@ -101,7 +102,7 @@ def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) ->
     if op not in _WITH_LAST or any(x.block is None for x in pairs):
         return None
     value = complex(params.get("value", 0.0))
-    if value.real != value.imag:
+    if value.real != value.imag or (op is reduce_sum and len(pairs[0].shape) - 1 in params["axes"]):
         return None
     inner = _WITH_LAST[op](2, **params) | ({"value": value.real} if "value" in params else {})
     block = op(*[x.block if isinstance(x, Pair) else x for x in operands], **inner)
