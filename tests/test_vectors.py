@@ -307,6 +307,19 @@ def test_short_elements_have_scalar_loops_where_masks_are_of_words(monkeypatch: 
         assert [dtype for dtype in ("f64", "f32", "i16", "bool") if made(dtype) is not None] == list(those)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int16"])
+@pytest.mark.parametrize(("columns", "one_by_one"), [(5, False), (8, False), (10, True), (300, True)])
+def test_short_elements_that_lie_far_apart_are_moved_one_by_one(columns: int, one_by_one: bool, dtype: str) -> None:
+    x = rng.integers(0, 2, (333, columns)).astype(dtype)
+    made = tg.trace(lambda x: x[:, 1].copy(), tiered=False)
+    np.testing.assert_array_equal(made(x), x[:, 1])
+    (step,) = plan(made.explain(x).optimized).steps
+    assert isinstance(step, Launch)
+    module = ir.Module()
+    kernel_function(module, step.kernel, "column")
+    assert ("vectorize.enable" in str(module)) == (one_by_one and step.kernel.loops[-1].extent.value is None)
+
+
 def test_truths_that_are_reduced_lie_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "vector_bytes", lambda: 32)
     monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 4)

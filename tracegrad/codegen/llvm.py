@@ -46,7 +46,7 @@ from tracegrad.codegen.stretches import in_stretches, steps_across
 from tracegrad.codegen.support import fill
 from tracegrad.codegen.tiles import in_tiles, tiles_of
 from tracegrad.codegen.vector_search import row_loop
-from tracegrad.codegen.vectors import LIGHTEST, vectors_of
+from tracegrad.codegen.vectors import LIGHTEST, is_across, vectors_of
 
 __all__ = ["declared_kernel", "kernel_function", "kernel_symbol"]
 
@@ -345,10 +345,14 @@ class KernelEmitter:
         Short bodies run several vectors at a time, so that a reduction does not wait for its last addition.
         """
         module = self.b.module
+        innermost = depth == len(self.kernel.loops) - 1
+        if innermost and is_across(self.kernel):
+            hints = [["llvm.loop.unroll.count", I32(8)], ["llvm.loop.vectorize.enable", BOOL(0)]]
+            return module.add_metadata([module.add_metadata(hint) for hint in hints])
         hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
         if self.part is not None and not self.part.long:
             hints.append(module.add_metadata(["llvm.loop.vectorize.enable", BOOL(0)]))
-        elif depth == len(self.kernel.loops) - 1 and self.kernel.cost <= LIGHTEST:
+        elif innermost and self.kernel.cost <= LIGHTEST:
             hints.append(module.add_metadata(["llvm.loop.interleave.count", ir.Constant(I32, 4)]))
         return module.add_metadata(hints)
 
