@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.lanes import intrinsic
+from tracegrad.codegen.lanes import prefetch
 from tracegrad.codegen.loops import Load
 from tracegrad.codegen.vectors import LIGHTEST
 
@@ -23,8 +21,6 @@ __all__ = ["fetch_ahead"]
 
 ROWS = 4  # ahead: of a few vectors each, they take as long as memory does
 LINE = 64  # bytes that come together
-I32 = ir.IntType(32)
-READ, NEAR, DATA = I32(0), I32(2), I32(1)
 
 
 def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
@@ -36,7 +32,4 @@ def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
     near = apart.value is not None and abs(apart.value) * dtype_named(x.out.dtype).itemsize < LINE
     if near or apart == length or apart.symbols & (loop.varying | {around}):
         return
-    there = loop.b.gep(pointer, [loop.scalar(apart * ROWS, copy)])
-    types = [there.type, I32, I32, I32]
-    function = intrinsic(loop.b.module, "prefetch", [there.type], ir.VoidType(), types)
-    loop.b.call(function, [there, READ, NEAR, DATA])
+    prefetch(loop.b, loop.b.gep(pointer, [loop.scalar(apart * ROWS, copy)]), locality=2)

@@ -19,7 +19,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.cpu import features
-from tracegrad.codegen.lanes import intrinsic, number, numbered, splat
+from tracegrad.codegen.lanes import intrinsic, number, numbered, prefetch, splat
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop
 from tracegrad.codegen.tiles import transposed
@@ -231,15 +231,9 @@ class _Gemm:
         result = b.gep(self.c, [b.add(b.mul(b.add(self.left, left), self.ldc), top)])
         for j in range(self.width):
             given, to = b.gep(column, [b.mul(I64(j), self.ldb)]), b.gep(result, [b.mul(I64(j), self.ldc)])
-            self.prefetch(given)
-            self.prefetch(b.gep(given, [b.sub(self.depth, I64(1))]))
-            self.prefetch(to, writes=1)
-
-    def prefetch(self, at: Any, writes: int = 0) -> None:
-        pointer = I8.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])
-        function = self.module.globals.get("llvm.prefetch.p0") or ir.Function(self.module, kind, "llvm.prefetch.p0")
-        self.b.call(function, [self.b.bitcast(at, pointer), I32(writes), I32(3), I32(1)])
+            prefetch(b, given)
+            prefetch(b, b.gep(given, [b.sub(self.depth, I64(1))]))
+            prefetch(b, to, writes=True)
 
     def strip(self, i: Any) -> Any:
         """Where a strip is that was put in order."""

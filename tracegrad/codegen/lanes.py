@@ -7,7 +7,10 @@ from typing import Any
 
 from llvmlite import ir
 
-__all__ = ["Spelled", "element_of", "horizontal", "intrinsic", "lanes_of", "number", "numbered", "of_lanes", "shaped"]
+__all__ = [
+    "Spelled", "element_of", "horizontal", "intrinsic", "lanes_of", "number", "numbered", "of_lanes", "prefetch",
+    "shaped",
+]  # fmt: skip
 
 _LETTERS = {"double": "f64", "float": "f32"}
 _REDUCE = {
@@ -74,6 +77,14 @@ def intrinsic(module: ir.Module, name: str, types: list[Any], result: Any, argum
     symbol = ".".join([f"llvm.{name}", *map(_mangled, types)])
     found = module.globals.get(symbol)
     return found or ir.Function(module, ir.FunctionType(result, arguments), symbol)
+
+
+def prefetch(b: ir.IRBuilder, at: Any, writes: bool = False, locality: int = 3) -> None:
+    """Ask for the line of memory at a pointer, which is not waited for, and need not be there; to all caches, or to
+    those that are farther away."""
+    i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    function = intrinsic(b.module, "prefetch", [pointer], ir.VoidType(), [pointer, i32, i32, i32])
+    b.call(function, [b.bitcast(at, pointer), i32(int(writes)), i32(locality), i32(1)])
 
 
 def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
