@@ -244,7 +244,7 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
     if name.startswith(ORDERING):
         return lambda: ordering_module(name), name, "loops", 2
     make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
-    return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "loops", 1
+    return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "glue", 1
 
 
 @cache

@@ -7,7 +7,7 @@ written as it should run. So text says of which kind it is:
     vectors   loops over vectors, written so
     turns     turns that run one after the other, of numbers or of such loops
     calls     loops whose turns call kernels and products, and do nothing else
-    glue      what runs once for each call of a program
+    glue      what runs once for each call of a program, and what programs share
     cold      what runs once for each step of a program, or more rarely
 
 What is quick to compile is slower to run, and the other way round: for kernels there is a pipeline for each level from
@@ -75,7 +75,7 @@ class Pipeline:
 _FULL = Pipeline(3, 3, vectorize=True, unroll=True)
 # Of a kind, for each level of `optimize`.
 _PIPELINES = {
-    "loops": (Pipeline(None, 0), Pipeline(2, 2, vectorize=True, unroll=True, as_written=True), _FULL),
+    "loops": (Pipeline(None, 0), Pipeline(2, 2, vectorize=True, unroll=True), _FULL),
     "vectors": (Pipeline(None, 0), Pipeline(None, 1, as_written=True), _FULL),
     "turns": (Pipeline(None, 0), Pipeline(None, 2, as_written=True), _FULL),
     "calls": (Pipeline(None, 0), Pipeline(None, 0), _FULL),
