@@ -143,8 +143,10 @@ input:
   %descr_wanted = call ptr @address(ptr %record, i64 1)
   %nd_wanted = call i64 @word(ptr %record, i64 2)
   %dims_wanted = getelementptr i64, ptr %record, i64 3
-  %type_fits = icmp eq ptr %type, %type_wanted
-  br i1 %type_fits, label %kind, label %other_type
+  %by_strides = icmp eq ptr %type_wanted, null
+  %type_there = select i1 %by_strides, ptr @tg_PyArray_Type, ptr %type_wanted
+  %type_fits = icmp eq ptr %type, %type_there
+  br i1 %type_fits, label %kind, label %miss
 
 kind:
   %is_float = icmp eq ptr %descr_wanted, null
@@ -161,8 +163,9 @@ array:
   %nd = sext i32 %nd32 to i64
   %nd_fits = icmp eq i64 %nd, %nd_wanted
   %flags32 = call i32 @field32(ptr %arg, i64 $ARRAY_FLAGS)
-  %flags_masked = and i32 %flags32, $GOOD_FLAGS
-  %flags_fit = icmp eq i32 %flags_masked, $GOOD_FLAGS
+  %flags_wanted = select i1 %by_strides, i32 $ALIGNED, i32 $GOOD_FLAGS
+  %flags_masked = and i32 %flags32, %flags_wanted
+  %flags_fit = icmp eq i32 %flags_masked, %flags_wanted
   %two_fit = and i1 %descr_fits, %nd_fits
   %three_fit = and i1 %two_fit, %flags_fit
   br i1 %three_fit, label %array_dims, label %miss
@@ -183,51 +186,29 @@ dim:
 
 array_fits:
   %data = call ptr @field(ptr %arg, i64 $DATA)
-  br label %input_done
+  br i1 %by_strides, label %lying, label %input_done
 
-; An array by its strides.
-other_type:
-  %by_strides = icmp eq ptr %type_wanted, null
-  %is_ndarray = icmp eq ptr %type, @tg_PyArray_Type
-  %may_lie_so = and i1 %by_strides, %is_ndarray
-  br i1 %may_lie_so, label %lying, label %miss
+; An array that is not in row-major order has the strides it is read by.
 lying:
-  %lying_descr = call ptr @field(ptr %arg, i64 $DESCR)
-  %lying_descr_fits = icmp eq ptr %lying_descr, %descr_wanted
-  %lying_nd32 = call i32 @field32(ptr %arg, i64 $ND)
-  %lying_nd = sext i32 %lying_nd32 to i64
-  %lying_nd_fits = icmp eq i64 %lying_nd, %nd_wanted
-  %lying_flags = call i32 @field32(ptr %arg, i64 $ARRAY_FLAGS)
-  %aligned_bit = and i32 %lying_flags, $ALIGNED
-  %is_aligned = icmp ne i32 %aligned_bit, 0
-  %lying_two_fit = and i1 %lying_descr_fits, %lying_nd_fits
-  %lying_three_fit = and i1 %lying_two_fit, %is_aligned
-  br i1 %lying_three_fit, label %lying_dims, label %miss
-lying_dims:
-  %lying_sizes = call ptr @field(ptr %arg, i64 $DIMS)
-  %lying_strides = call ptr @field(ptr %arg, i64 $STRIDES)
+  %strides = call ptr @field(ptr %arg, i64 $STRIDES)
   %strides_wanted = getelementptr i64, ptr %dims_wanted, i64 %nd_wanted
   br label %next_axis
 next_axis:
-  %a = phi i64 [0, %lying_dims], [%a_next, %axis]
+  %a = phi i64 [0, %lying], [%a_next, %axis]
   %more_axes = icmp slt i64 %a, %nd_wanted
   br i1 %more_axes, label %axis, label %lying_fits
 axis:
-  %axis_size = call i64 @word(ptr %lying_sizes, i64 %a)
-  %axis_size_wanted = call i64 @word(ptr %dims_wanted, i64 %a)
-  %axis_stride = call i64 @word(ptr %lying_strides, i64 %a)
-  %axis_stride_wanted = call i64 @word(ptr %strides_wanted, i64 %a)
+  %length = call i64 @word(ptr %dims_wanted, i64 %a)
+  %stride = call i64 @word(ptr %strides, i64 %a)
+  %stride_wanted = call i64 @word(ptr %strides_wanted, i64 %a)
   %a_next = add i64 %a, 1
-  %axis_size_fits = icmp eq i64 %axis_size, %axis_size_wanted
-  %axis_is_one = icmp eq i64 %axis_size, 1
-  %same_stride = icmp eq i64 %axis_stride, %axis_stride_wanted
-  %axis_stride_fits = or i1 %axis_is_one, %same_stride
-  %axis_fits = and i1 %axis_size_fits, %axis_stride_fits
-  br i1 %axis_fits, label %next_axis, label %miss
+  %is_one = icmp eq i64 %length, 1
+  %same_stride = icmp eq i64 %stride, %stride_wanted
+  %stride_fits = or i1 %is_one, %same_stride
+  br i1 %stride_fits, label %next_axis, label %miss
 lying_fits:
-  %first = call ptr @field(ptr %arg, i64 $DATA)
   %lowest_offset = call i64 @word(ptr %strides_wanted, i64 %nd_wanted)
-  %lowest = getelementptr i8, ptr %first, i64 %lowest_offset
+  %lowest = getelementptr i8, ptr %data, i64 %lowest_offset
   %strides_end = getelementptr i64, ptr %strides_wanted, i64 1
   br label %input_done
 

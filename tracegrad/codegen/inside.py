@@ -90,8 +90,8 @@ def part_inside(
     last = reduce(least, highs, end)
     size = b.and_(most(b.sub(last, first), zero), I64(-width))
     for least_, most_ in found.tests:
-        holds = b.and_(b.icmp_signed("<=", scalar(least_), zero), b.icmp_signed(">", scalar(most_), zero))
-        size = b.select(holds, size, zero)
+        inside = b.and_(b.icmp_signed("<=", scalar(least_), zero), b.icmp_signed(">", scalar(most_), zero))
+        size = b.select(inside, size, zero)
     there = b.icmp_signed(">", size, zero)
     return b.select(there, first, end), b.select(there, b.add(first, size), end)
 

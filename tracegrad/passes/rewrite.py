@@ -90,10 +90,8 @@ class Rewriter(Builder):
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
             again = node.of(inputs) if params is node.params else Node(op, inputs, params, node.aval, node.location)
             new = self.number(op, inputs, params, again)
-        if new is not node:
-            self.moved[node] = new
-        if self.uses[node] > 1 and type(new) is Node:
-            self.shared.add(new)
+        if new is not node or self.uses[node] > 1:
+            self.settle(node, new)
 
     def pick(self, node: Node, inputs: tuple[Any, ...], k: int) -> None:
         """Rebuild `node`, result `k` of an op with several, of which `inputs` has what stands for it."""

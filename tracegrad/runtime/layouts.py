@@ -40,9 +40,7 @@ class Lie(NamedTuple):
         return f"rows({x})" if self.strides is None else x
 
     def checks(self, x: str) -> list[str]:
-        """Code that is true for arrays that lie so, as far as the program does not see it."""
-        if self.strides is not None:
-            return []
+        """Code that is true for arrays that lie so, where these are copied: no program sees it."""
         found = [f"type({x}) is ndarray", f"not {x}.flags.c_contiguous"]  # for which other programs are better
         return found if self.asked is None else [*found, f"{x}.strides == {self.asked}"]
 

@@ -170,16 +170,19 @@ class Program:
     def _prepare(self) -> None:
         """Find the image, of an equal graph or by planning."""
         clock = _Clock(self._seconds)
-        how = self.kinds, self.single, self.checked, self.optimize
-        key, size = planned.key_of(self.graph, *how, self._donated, self._strides)
+        how = self.kinds, self.single, self.checked, self.optimize, self._donated, self._strides
+        key, size = planned.key_of(self.graph, *how)
         found = planned.known(key)
         if found is None:
             optimized, made = self._planned(clock)
             foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
-            found = planned.Planned(image_of(made, self.graph, *how, self._strides), foreseen)
+            found = planned.Planned(self._image_of(made), foreseen)
             planned.note(key, size, found)
         clock.stage("plan")
         self.image, self.foreseen = found.image, found.foreseen
+
+    def _image_of(self, made: Plan) -> Image:
+        return image_of(made, self.graph, self.kinds, self.single, self.checked, self.optimize, self._strides)
 
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
         graph = laid(self.graph, self._strides) if self._strides else self.graph
@@ -196,8 +199,7 @@ class Program:
         except BaseException:
             RECORDERS.current = before
             raise
-        how = self.kinds, self.single, self.checked, self.optimize
-        self.image = image_of(made, self.graph, *how, self._strides)
+        self.image = self._image_of(made)
         return Report(optimized, made, self._pieces(), self._seconds)
 
     def _pieces(self) -> list[tuple[list[int], Origin]] | None:
