@@ -24,7 +24,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import OF_WORDS, TASK, loop
+from tracegrad.codegen.support import OF_WORDS, TASK, loop, smaller
 
 __all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
 
@@ -88,7 +88,7 @@ class _Task:
         loop(b, self.count, lambda k: b.store(b.load(b.gep(pointers, [k])), b.gep(self.pointers, [k])))
         b.store(self.memory, b.gep(self.pointers, [self.count]))
         self.low = b.mul(self.chunk, rows)
-        self.end = self._least(b.add(self.low, rows), total)
+        self.end = smaller(self.b, b.add(self.low, rows), total)
         more = b.add(b.sub(self.end, self.low), b.sub(self.strip, ir.Constant(I64, 1)))
         loop(b, b.sdiv(more, self.strip), self._strip)
         b.call(_function(b, _word(b, given, 2), ir.VoidType(), POINTER), [block])
@@ -97,13 +97,10 @@ class _Task:
     def _fail(self, status: Any) -> None:
         self.b.store_atomic(status, _field(self.b, self.context, 2), "monotonic", 4)
 
-    def _least(self, x: Any, y: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
-
     def _strip(self, number: Any) -> None:
         b = self.b
         low = b.add(self.low, b.mul(number, self.strip))
-        high = self._least(b.add(low, self.strip), self.end)
+        high = smaller(self.b, b.add(low, self.strip), self.end)
         b.store(ir.Constant(I64, 0), self.position)
         loop(b, self.kernels, lambda _: self._kernel(number, low, high))
 

@@ -21,7 +21,7 @@ from llvmlite import ir
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.lanes import intrinsic, number, numbered, prefetch, splat
 from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.tiles import transposed
 
 __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
@@ -98,13 +98,13 @@ class _Gemm:
     def memory(self) -> tuple[Any, Any]:
         """Whether B is copied, and room for that."""
         b = self.b
-        spans = b.mul(b.mul(self.ldb, self.smaller(self.k, I64(DEEPEST))), I64(self.size))
+        spans = b.mul(b.mul(self.ldb, smaller(self.b, self.k, I64(DEEPEST))), I64(self.size))
         far = b.and_(b.icmp_signed(">", spans, I64(READABLE)), b.icmp_signed(">", self.k, I64(SHALLOW)))
         worth = b.and_(far, b.icmp_signed(">", self.m, I64(REREAD // self.size * self.tall)))
         malloc = ir.Function(self.module, ir.FunctionType(I8.as_pointer(), [I64]), "malloc")
         before = b.block
         with b.if_then(b.and_(b.not_(self.straight), worth)):
-            columns = self.smaller(self.n, I64(BLOCK // self.size // DEEPEST))
+            columns = smaller(self.b, self.n, I64(BLOCK // self.size // DEEPEST))
             found = b.bitcast(b.call(malloc, [b.mul(columns, I64(DEEPEST * self.size))]), self.a.type)
             inside = b.block
         none = ir.Constant(self.a.type, None)
@@ -122,11 +122,11 @@ class _Gemm:
 
         def block(i: Any) -> None:
             self.left = b.mul(i, I64(most))
-            columns = self.smaller(b.sub(self.n, self.left), I64(most))
+            columns = smaller(self.b, b.sub(self.n, self.left), I64(most))
             self.parts = self.quotient_up(columns, self.width)
             missing = b.sub(b.mul(self.parts, I64(self.width)), columns)
             narrow = b.sdiv(missing, I64(self.width - NARROW))
-            self.columns, self.wide = columns, b.sub(self.parts, self.smaller(narrow, self.parts))
+            self.columns, self.wide = columns, b.sub(self.parts, smaller(self.b, narrow, self.parts))
             loop(b, stages, self.stage)
 
         loop(b, self.quotient_up(self.n, most), block)
@@ -135,7 +135,7 @@ class _Gemm:
         """Add the products of some columns of A with as many rows of a block of B."""
         b = self.b
         self.first = b.mul(i, I64(DEEPEST))
-        self.depth = self.smaller(b.sub(self.k, self.first), I64(DEEPEST))
+        self.depth = smaller(self.b, b.sub(self.k, self.first), I64(DEEPEST))
         self.factor = b.select(b.icmp_signed("==", i, I64(0)), self.beta, ir.Constant(self.t, 1.0))
         self.adds = b.fcmp_unordered("!=", self.factor, ir.Constant(self.t, 0.0))
         left, first = self.left, self.first
@@ -149,7 +149,7 @@ class _Gemm:
         near = b.or_(b.icmp_signed("<=", spans, I64(LYING)), few)
         self.lies = b.and_(self.plain, near)
         short = b.icmp_signed("<=", self.depth, I64(SHORT // self.size))
-        strewn = b.icmp_signed(">=", self.smaller(self.ldb, self.ldc), I64(STREWN // self.size))
+        strewn = b.icmp_signed(">=", smaller(self.b, self.ldb, self.ldc), I64(STREWN // self.size))
         self.strewn = b.and_(b.and_(short, strewn), self.straight)
         height = STRIPS * self.tall
         loop(b, self.quotient_up(self.m, height), lambda i: self.group(b.mul(i, I64(height))))
@@ -157,7 +157,7 @@ class _Gemm:
     def group(self, top: Any) -> None:
         """The results in some strips of rows, from `top` on."""
         b, tall = self.b, self.tall
-        rows = self.smaller(b.sub(self.m, top), I64(STRIPS * tall))
+        rows = smaller(self.b, b.sub(self.m, top), I64(STRIPS * tall))
         whole, rest = b.sdiv(rows, I64(tall)), b.srem(rows, I64(tall))
         at = b.select(self.plain, b.add(top, b.mul(self.first, self.lda)), b.add(self.first, b.mul(top, self.lda)))
         source = b.gep(self.a, [at])
@@ -199,7 +199,7 @@ class _Gemm:
         last = b.sub(columns, I64(1))
 
         def some(count: int) -> None:
-            numbers = [self.smaller(I64(j), last) for j in range(count)]
+            numbers = [smaller(self.b, I64(j), last) for j in range(count)]
             sums = self.sums(strip, apart, left, columns, numbers, vectors)
             self.write(sums, [b.gep(to, [b.mul(j, to_apart)]) for j in numbers], adds)
 
@@ -219,10 +219,10 @@ class _Gemm:
 
         The last may have fewer. It is computed as if it had them, the last column again and again."""
         b = self.b
-        narrow = b.sub(i, self.smaller(i, self.wide))
+        narrow = b.sub(i, smaller(self.b, i, self.wide))
         left = b.sub(b.mul(i, I64(self.width)), b.mul(narrow, I64(self.width - NARROW)))
         width = b.select(b.icmp_signed("<", i, self.wide), I64(self.width), I64(NARROW))
-        return left, self.smaller(width, b.sub(self.columns, left))
+        return left, smaller(self.b, width, b.sub(self.columns, left))
 
     def prefetch_columns(self, left: Any, top: Any) -> None:
         """Ask for columns of B and C that come later."""
@@ -345,7 +345,7 @@ class _Gemm:
             p, top = b.mul(block, I64(self.lanes)), b.mul(half, I64(self.lanes))
             mask = self.below(b.sub(self.depth, p))
             begin = b.add(b.mul(i, I64(self.tall)), top)
-            places = [b.mul(self.smaller(b.add(begin, I64(r)), last), self.lda) for r in range(self.lanes)]
+            places = [b.mul(smaller(self.b, b.add(begin, I64(r)), last), self.lda) for r in range(self.lanes)]
             found = [self.masked(b.gep(source, [b.add(p, at)]), mask) for at in places]
             for q, x in enumerate(transposed(b, found, min(16 // self.size, self.lanes))):
                 at = b.add(b.mul(b.add(p, I64(q)), I64(self.tall)), top)
@@ -372,7 +372,7 @@ class _Gemm:
                 with otherwise:
                     loop(b, columns, lambda j: b.store(b.load(b.gep(at, [j])), b.gep(place, [j])))
 
-        loop(b, self.smaller(b.sub(self.depth, first), I64(ROWS)), row)
+        loop(b, smaller(self.b, b.sub(self.depth, first), I64(ROWS)), row)
 
     # -- words -----------------------------------------------------------------------------------------------
     def room(self, count: int) -> Any:
@@ -388,9 +388,6 @@ class _Gemm:
     def quotient_up(self, x: Any, y: Any) -> Any:
         y = I64(y) if isinstance(y, int) else y
         return self.b.sdiv(self.b.sub(self.b.add(x, y), I64(1)), y)
-
-    def smaller(self, x: Any, y: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def at_least_one(self, x: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, I64(1)), I64(1), x)

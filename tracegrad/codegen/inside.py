@@ -8,7 +8,7 @@ with the guards. Of a plain loop, only the part without them is one that LLVM's 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -17,6 +17,7 @@ from tracegrad.codegen.loops import Check, Guard, Kernel, Reduce, flattened
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.support import smaller
 from tracegrad.codegen.vectors import LIGHTEST, dependent
 
 __all__ = ["Inside", "Part", "holds", "inside_of", "part_inside", "plain_parts"]
@@ -78,16 +79,13 @@ def part_inside(
     none, at `end`. `scalar` emits what is the same for the whole loop."""
     zero = I64(0)
 
-    def least(x: Any, y: Any) -> Any:
-        return b.select(b.icmp_signed("<", x, y), x, y)
-
     def most(x: Any, y: Any) -> Any:
         return b.select(b.icmp_signed("<", x, y), y, x)
 
     lows, highs = ([scalar(p) for p in dict.fromkeys(pair[k] for pair in found.bounds)] for k in range(2))
     first = b.sub(reduce(most, lows, low), low)
     first = b.add(low, b.and_(b.add(first, I64(width - 1)), I64(-width)))
-    last = reduce(least, highs, end)
+    last = reduce(partial(smaller, b), highs, end)
     size = b.and_(most(b.sub(last, first), zero), I64(-width))
     for least_, most_ in found.tests:
         inside = b.and_(b.icmp_signed("<=", scalar(least_), zero), b.icmp_signed(">", scalar(most_), zero))

@@ -15,7 +15,7 @@ from llvmlite import ir
 from tracegrad.codegen.nested import Block, Branch, Looping, Nested, Once, Repeat, While
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.waves import THREADS
 
 __all__ = ["CAPACITY", "run_nested"]
@@ -319,7 +319,7 @@ class _Waves(_Repeat):
     def _group(self, number: Any) -> None:
         """Some turns, which run in waves."""
         first = self.b.mul(number, self.depth)
-        turns = self._least(self.depth, self.b.sub(self.length, first))
+        turns = smaller(self.b, self.depth, self.b.sub(self.length, first))
         waves = self.b.add(self.chunks, self.b.sub(turns, ONE))
         loop(self.b, waves, lambda wave: self._wave(first, turns, wave))
 
@@ -327,7 +327,7 @@ class _Waves(_Repeat):
         """Those of the turns that have a chunk in this wave; the later the turn, the earlier the chunk."""
         over = self.b.sub(wave, self.b.sub(self.chunks, ONE))
         begin = self.b.select(self.b.icmp_signed(">", over, ZERO), over, ZERO)
-        count = self.b.sub(self._least(turns, self.b.add(wave, ONE)), begin)
+        count = self.b.sub(smaller(self.b, turns, self.b.add(wave, ONE)), begin)
 
         def one(k: Any) -> None:
             turn = self.b.add(begin, k)
@@ -338,15 +338,12 @@ class _Waves(_Repeat):
 
     def _chunk(self, turn: Any, chunk: Any) -> None:
         low = self.b.mul(chunk, self._word("chunk"))
-        self.strip = (low, self._least(self.b.add(low, self._word("chunk")), self._word("rows")))
+        self.strip = (low, smaller(self.b, self.b.add(low, self._word("chunk")), self._word("rows")))
         is_odd, is_first = self.b.trunc(turn, ir.IntType(1)), self.b.icmp_signed("==", turn, ZERO)
         targets = [self.b.select(is_odd, x.other, x.target) for x in self.carries]
         before = [self.b.select(is_odd, x.target, x.other) for x in self.carries]
         sources = [self.b.select(is_first, x.init, source) for x, source in zip(self.carries, before)]
         self.run(turn, sources, targets)
-
-    def _least(self, x: Any, y: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
 
 class _While(_Loop):

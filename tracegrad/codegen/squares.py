@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.tiles import GROUP, WORDS, transposed
 
 __all__ = ["each_square", "loaded", "stored", "transpose", "turned"]
@@ -46,14 +46,11 @@ def _blocks(b: Any, rows: Any, columns: Any, edge: int, square: Callable[[Any, A
     def count(size: Any, each: int) -> Any:
         return b.sdiv(b.add(size, I64(each - 1)), I64(each))
 
-    def smaller(x: Any, y: Any) -> Any:
-        return b.select(b.icmp_signed("<", x, y), x, y)
-
     def squares(begin: Any, size: Any, body: Callable[[Any], None]) -> None:
         """All squares of a block along one axis."""
         last = b.sub(size, I64(edge))
-        some = count(smaller(b.sub(size, begin), I64(BLOCK)), edge)
-        loop(b, some, lambda k: body(smaller(b.add(begin, b.mul(k, I64(edge))), last)))
+        some = count(smaller(b, b.sub(size, begin), I64(BLOCK)), edge)
+        loop(b, some, lambda k: body(smaller(b, b.add(begin, b.mul(k, I64(edge))), last)))
 
     def block(p: Any, q: Any) -> None:
         top, left = b.mul(p, I64(BLOCK)), b.mul(q, I64(BLOCK))

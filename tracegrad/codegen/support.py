@@ -20,7 +20,7 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.lanes import splat
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
-__all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "fill", "loop", "signature", "support_module"]
+__all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "fill", "loop", "signature", "smaller", "support_module"]
 
 MERGED = ("tg_merge", "tg_combine")
 _LANES = {"f32": 16, "f64": 8}
@@ -109,6 +109,11 @@ def _combine(b: ir.IRBuilder, merge: ir.Function, out: Any, partial: Any, size: 
     one = ir.Constant(I64, 1)
     others = b.sub(chunks, one)
     loop(b, others, lambda c: b.call(merge, [out, b.gep(partial, [b.mul(b.add(c, one), size)]), size]))
+
+
+def smaller(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """The smaller one of two integers."""
+    return b.select(b.icmp_signed("<", x, y), x, y)
 
 
 def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
