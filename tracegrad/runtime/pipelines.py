@@ -150,14 +150,15 @@ def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
     Raises `RuntimeError` (llvmlite's) when the text does not parse or verify.
     """
     machine = _machine(pipeline.codegen)
-    # In a context of its own, whose types and constants are given back with it.
-    module = ll.parse_assembly(text, ll.create_context())
-    module.name, module.triple, module.data_layout = name, ll.get_process_triple(), str(machine.target_data)
-    _optimize(module, machine, pipeline)
-    if form == "ir":
-        return str(module)
-    with _as_written() if pipeline.as_written and ll.llvm_version_info[0] in _KNOWN else nullcontext():
-        return machine.emit_object(module) if form == "object" else machine.emit_assembly(module)
+    # In a context of its own, whose types and constants are given back with it. The module is closed here: who collects
+    # a cycle of references, as an error makes that is kept, may close the context first, and closing the module crashes.
+    with ll.parse_assembly(text, ll.create_context()) as module:
+        module.name, module.triple, module.data_layout = name, ll.get_process_triple(), str(machine.target_data)
+        _optimize(module, machine, pipeline)
+        if form == "ir":
+            return str(module)
+        with _as_written() if pipeline.as_written and ll.llvm_version_info[0] in _KNOWN else nullcontext():
+            return machine.emit_object(module) if form == "object" else machine.emit_assembly(module)
 
 
 # The versions of LLVM that know the option below: one that does not ends the process.
