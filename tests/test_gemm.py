@@ -21,6 +21,8 @@ LETTERS = [*itertools.product(b"NT", repeat=2)]
 SIZES = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (2, 7, 3), (5, 5, 5), (7, 3, 9), (8, 6, 4), (9, 13, 2)]
 SIZES += [(12, 12, 12), (16, 16, 16), (17, 4, 31), (23, 25, 6), (31, 8, 40), (33, 33, 33), (70, 11, 259)]
 SIZES += [(133, 161, 70), (65, 2, 513)]
+# One vector, in twice the columns; few rows, which a transposed B turns into columns.
+SIZES += [(8, 12, 5), (4, 61, 300), (3, 47, 1), (2, 130, 20), (1, 33, 0), (7, 41, 258), (5, 16, 17)]
 
 
 def made(dtype: str, registers: tuple[int, int], monkeypatch: Any) -> tuple[Gemm, Any]:
@@ -115,9 +117,11 @@ def test_columns_that_share_places_in_the_cache_and_large_transposed_factors(dty
     run, _code = made(dtype, gemm._registers(), monkeypatch)
     monkeypatch.setattr(gemm, "BLOCK", gemm.BLOCK // 16)
     short, _short_code = made(dtype, gemm._registers(), monkeypatch)
-    for letters, sizes in itertools.product(LETTERS, [(512, 8, 300), (140, 300, 257), (256, 128, 64), (131, 7, 300)]):
+    for letters, sizes in itertools.product(
+        LETTERS, [(512, 8, 300), (140, 300, 257), (256, 128, 64), (131, 7, 300), (4, 25, 1024), (70, 1024, 20)]
+    ):
         m, n, _ = sizes
-        a, b = factors(np.random.default_rng(3), letters, sizes, dtype, pad=0 if m % 8 == 0 else 5)
+        a, b = factors(np.random.default_rng(3), letters, sizes, dtype, pad=0 if m % 8 == 0 or 1024 in sizes else 5)
         x, y = (z if letter == ord("N") else z.T for z, letter in zip((a, b), letters))
         found, again = np.full((2, n, m), np.nan, dtype)
         run(letters, 1.0, a, b, 0.0, found.T, sizes)

@@ -1,0 +1,71 @@
+"""What a matrix product is written with (`gemm.py`): sizes, and vectors of a column, at places in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import number, numbered, splat
+from tracegrad.codegen.scalar_llvm import I64
+
+__all__ = ["Writer"]
+
+I8, I32 = ir.IntType(8), ir.IntType(32)
+
+
+class Writer:
+    """Writes to the builder `b`, which whoever uses it sets: of elements of type `t`, in vectors of so many bytes."""
+
+    b: Any
+
+    def __init__(self, module: Any, t: Any, bytes_: int):
+        self.module, self.t, self.size = module, t, 8 if isinstance(t, ir.DoubleType) else 4
+        self.lanes = bytes_ // self.size
+        self.vector = ir.VectorType(t, self.lanes)
+
+    def room(self, count: int) -> Any:
+        made = self.b.alloca(ir.ArrayType(self.t, count))
+        made.align = 64
+        return self.b.bitcast(made, self.t.as_pointer())
+
+    def is_plain(self, letter: Any) -> Any:
+        """Whether a matrix is taken as it stands."""
+        lower = self.b.or_(self.b.load(letter), I8(32))
+        return self.b.icmp_unsigned("==", lower, I8(ord("n")))
+
+    def quotient_up(self, x: Any, y: Any) -> Any:
+        y = I64(y) if isinstance(y, int) else y
+        return self.b.sdiv(self.b.sub(self.b.add(x, y), I64(1)), y)
+
+    def share(self, apart: Any, bytes_: int) -> Any:
+        """Whether columns so far apart are multiples of so many bytes apart."""
+        return self.b.icmp_unsigned("==", self.b.and_(self.b.mul(apart, I64(self.size)), I64(bytes_ - 1)), I64(0))
+
+    def at_least_one(self, x: Any) -> Any:
+        return self.b.select(self.b.icmp_signed("<", x, I64(1)), I64(1), x)
+
+    def below(self, count: Any) -> Any:
+        """The lanes with numbers below `count`."""
+        return self.b.icmp_signed("<", numbered(ir.VectorType(I64, self.lanes)), self.splat(count))
+
+    def splat(self, x: Any) -> Any:
+        """`x` in all lanes."""
+        return splat(self.b, x, self.lanes)
+
+    def at(self, pointer: Any, i: int) -> Any:
+        return self.b.bitcast(self.b.gep(pointer, [I64(i * self.lanes)]), self.vector.as_pointer())
+
+    def load(self, pointer: Any, i: int = 0) -> Any:
+        return self.b.load(self.at(pointer, i), align=self.size)
+
+    def store(self, x: Any, pointer: Any, i: int = 0) -> None:
+        self.b.store(x, self.at(pointer, i), align=self.size)
+
+    def masked(self, pointer: Any, mask: Any) -> Any:
+        """What is at a place in the lanes of a mask, and zeros."""
+        place = self.at(pointer, 0)
+        kind = ir.FunctionType(self.vector, [place.type, I32, mask.type, self.vector])
+        name = f"llvm.masked.load.v{self.lanes}f{8 * self.size}.p0"
+        function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
+        return self.b.call(function, [place, I32(self.size), mask, number(self.vector, 0.0)])
