@@ -213,7 +213,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(kind, size, trans):
 
 @pytest.mark.parametrize("kind", ["s", "d"])
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("rows", [7, 32, 100, 253, 600])
+@pytest.mark.parametrize("rows", [7, 20, 32, 100, 253, 600])
 @pytest.mark.parametrize("depth", [5, 64, 300])
 def test_a_matrix_times_its_own_transpose_is_symmetric(provider, kind, turned, rows, depth):
     rng = np.random.default_rng(rows + depth)
@@ -230,7 +230,7 @@ def test_a_matrix_times_its_own_transpose_is_symmetric(provider, kind, turned, r
     np.testing.assert_array_equal(*found)
     exact = a[:depth].T.astype(float) @ a[:depth] if turned else a[:rows].astype(float) @ a[:rows].T
     assert_close(c[:rows, :rows], 2.0 * exact, depth)
-    if provider == "scipy-openblas32" and rows >= 32 <= depth:
+    if provider == "scipy-openblas32" and depth >= 32 and rows**2 * depth >= 2**15:
         np.testing.assert_array_equal(c[:rows, :rows], c[:rows, :rows].T)
     assert (c[rows:] == 7).all()
     assert (c[:, rows:] == 7).all()

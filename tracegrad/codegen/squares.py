@@ -8,6 +8,7 @@ squares of one element. All matrices are row-major, with rows that are any dista
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -17,8 +18,9 @@ from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.tiles import GROUP, WORDS, transposed
 
-__all__ = ["each_square", "loaded", "stored", "transpose", "turned"]
+__all__ = ["MIRROR", "each_square", "loaded", "mirror_module", "stored", "transpose", "turned"]
 
+MIRROR = "tg_mirror."
 BLOCK = 16  # edge of the blocks, a line or two of the cache
 
 
@@ -29,6 +31,43 @@ def transpose(b: Any, to: Any, apart: Any, source: Any, leading: Any, rows: Any,
         stored(b, to, apart, j, i, turned(b, loaded(b, source, leading, i, j, edge)))
 
     each_square(b, source.type.pointee, rows, columns, square)
+
+
+def mirror_module(name: str) -> str:
+    """The module of a function that makes a matrix symmetric, as text:
+
+        void tg_mirror.<dtype>(to, source, leading, rows, columns)
+
+    copies a part of one triangle to its place in the other: its transpose; or, where `to` is `source`, what is above
+    the diagonal of a square to below it.
+    """
+    t = ir.DoubleType() if name.endswith("f64") else ir.FloatType()
+    module = ir.Module(name)
+    kind = ir.FunctionType(ir.VoidType(), [t.as_pointer()] * 2 + [I64] * 3)
+    function = ir.Function(module, kind, name)
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    to, source, leading, rows, columns = function.args
+
+    def part(k: Any) -> None:
+        """Some columns, down to the diagonal."""
+        left = b.mul(k, I64(BLOCK))
+        many = smaller(b, b.sub(columns, left), I64(BLOCK))
+        above, beside = b.gep(source, [left]), b.gep(to, [b.mul(left, leading)])
+        transpose(b, beside, leading, above, leading, left, many)
+        above, beside = b.gep(above, [b.mul(left, leading)]), b.gep(beside, [left])
+
+        def element(i: Any, j: Any) -> None:
+            b.store(b.load(b.gep(above, [b.add(b.mul(j, leading), i)])), b.gep(beside, [b.add(b.mul(i, leading), j)]))
+
+        loop(b, many, lambda i: loop(b, i, partial(element, i)))
+
+    with b.if_else(b.icmp_unsigned("==", to, source)) as (then, otherwise):
+        with then:
+            loop(b, b.sdiv(b.add(columns, I64(BLOCK - 1)), I64(BLOCK)), part)
+        with otherwise:
+            transpose(b, to, leading, source, leading, rows, columns)
+    b.ret_void()
+    return str(module)
 
 
 def each_square(b: Any, t: Any, rows: Any, columns: Any, square: Callable[[Any, Any, int], None]) -> None:

@@ -41,6 +41,7 @@ from typing import SupportsIndex
 
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.gemm import GEMM, gemm_module
+from tracegrad.codegen.squares import MIRROR, mirror_module
 from tracegrad.records import record
 from tracegrad.runtime import copied, native, symmetric, threads, tiled
 
@@ -237,7 +238,7 @@ def _tiled(name: str, library: _Library) -> int:
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
     native.define_symbol(_LIMIT, threads.limit_address())
     words = _tiling(library.core)
-    source = tiled.WORDS.substitute(words) + _tiled_source(name, words | _own(name))
+    source = tiled.WORDS.substitute(words) + _tiled_source(name, words | _own(name) | {"mirror": _mirror(name)})
     return native.compile_forever(source, name)[0]
 
 
@@ -245,9 +246,20 @@ def _own(name: str) -> dict[str, str]:
     """Which products are our own: none, but on CPUs with AVX2 and no longer vectors."""
     if not {"avx2", "fma"} <= features() or "avx512f" in features():
         return {"owns": "false", "own": "null", "declare_own": ""}
-    symbol = GEMM + ("f32" if name.startswith("s") else "f64")
+    symbol = _of_type(GEMM, name)
     native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "glue", 3).address(symbol))
     return {"owns": "true", "own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
+
+
+def _mirror(name: str) -> str:
+    """What copies one triangle of a matrix to the other (`codegen.squares`)."""
+    symbol = _of_type(MIRROR, name)
+    native.define_symbol(symbol, native.load_ir(lambda: mirror_module(symbol), symbol, "glue", 3).address(symbol))
+    return f"@{symbol}"
+
+
+def _of_type(prefix: str, name: str) -> str:
+    return prefix + ("f32" if name.startswith("s") else "f64")
 
 
 def _tiling(core: str) -> dict[str, str]:

@@ -11,10 +11,11 @@ from string import Template
 
 __all__ = ["FIELDS", "SYMMETRIC"]
 
-# Below 32 rows, or terms, a copy costs as much as what is not computed. Tiles have edges of up to 256, and are at least
-# three for threads, from 2**21 multiply-adds of the whole product on.
+# Below 17 rows, 32 terms or 2**15 multiply-adds, a copy costs as much as what is not computed. Tiles have edges of up
+# to 256, and are at least three for threads, from 64 rows and 2**21 multiply-adds of the whole product on.
 SYMMETRIC = Template("""
 declare void $syrk(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
+declare void $mirror(ptr, ptr, i64, i64, i64)
 
 %symmetric_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64 }
 
@@ -35,20 +36,24 @@ entry:
   %one = icmp eq i64 %a_lies, %b_lies
   %turned = xor i1 %a_plain, %b_plain
   %fresh = fcmp oeq $type %factor, 0.0
-  %tall = icmp sge i64 %height, 32
+  %tall = icmp sge i64 %height, 17
   %deep = icmp sge i64 %depth, 32
   %both = and i1 %square, %one
   %such = and i1 %both, %turned
   %new = and i1 %such, %fresh
-  %worth = and i1 %tall, %deep
+  %area = mul i64 %height, %height
+  %work = mul i64 %area, %depth
+  %much = icmp sge i64 %work, 32768
+  %tall_and_deep = and i1 %tall, %deep
+  %worth = and i1 %tall_and_deep, %much
   %all = and i1 %new, %worth
   br i1 %all, label %cut, label %other
 other:
   ret i1 false
 cut:
-  %area = mul i64 %height, %height
-  %work = mul i64 %area, %depth
-  %small = icmp slt i64 %work, 2097152
+  %light = icmp slt i64 %work, 2097152
+  %low = icmp slt i64 %height, 64
+  %small = or i1 %light, %low
   %fewest = call i64 @ceil_div(i64 %height, i64 256)
   %shared = call i64 @llvm.smax.i64(i64 %fewest, i64 2)
   %parts = select i1 %small, i64 1, i64 %shared
@@ -106,34 +111,13 @@ found:
 triangle:
   call void $syrk(ptr %uplo, ptr %transa, ptr %m_tile, ptr %k, ptr %alpha, ptr %a_tile, ptr %lda, ptr %beta,
                    ptr %c_tile, ptr %ldc)
-  br label %copy
+  br label %mirror
 rectangle:
   call void $raw(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile, ptr %lda,
                   ptr %b_tile, ptr %lda, ptr %beta, ptr %c_tile, ptr %ldc)
-  br label %copy
-copy:
-  %i = phi i64 [ 0, %triangle ], [ 0, %rectangle ], [ %i_next, %row_done ]
-  %whole = select i1 %diagonal, i64 %i, i64 %columns
-  %to = mul i64 %i, %c_stride
-  %target = getelementptr $type, ptr %other_tile, i64 %to
-  %source = getelementptr $type, ptr %c_tile, i64 %i
-  %some = icmp sgt i64 %whole, 0
-  br i1 %some, label %element, label %row_done
-element:
-  %j = phi i64 [ 0, %copy ], [ %j_next, %element ]
-  %from = mul i64 %j, %c_stride
-  %there = getelementptr $type, ptr %source, i64 %from
-  %value = load $type, ptr %there
-  %place = getelementptr $type, ptr %target, i64 %j
-  store $type %value, ptr %place
-  %j_next = add i64 %j, 1
-  %more = icmp slt i64 %j_next, %whole
-  br i1 %more, label %element, label %row_done
-row_done:
-  %i_next = add i64 %i, 1
-  %again = icmp slt i64 %i_next, %rows
-  br i1 %again, label %copy, label %done
-done:
+  br label %mirror
+mirror:
+  call void $mirror(ptr %other_tile, ptr %c_tile, i64 %c_stride, i64 %columns, i64 %rows)
   ret void
 }
 """)
