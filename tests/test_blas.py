@@ -196,6 +196,7 @@ def test_gemv_agrees_with_numpy(provider, kind, trans):
         *[(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900), (61, 3203, 130)],
         # Slim, shallow and thin; and such as one thread does not cut, with remainders of all kinds.
         *[(12, 4001, 70), (900, 1003, 9), (1031, 101, 300), (515, 513, 511), (301, 778, 130), (2050, 391, 40)],
+        *[(130, 100, 700), (60, 61, 1000), (1500, 40, 700), (3, 2100, 513)],
     ],
 )
 @pytest.mark.parametrize("trans", TRANSPOSES)
@@ -368,7 +369,7 @@ def test_the_kernels_fit_the_features_of_the_cpu_unless_the_user_chose():
 def test_products_on_other_machines(cpu, cpus, tiles):
     """Tiles follow from how many CPUs there are and from whose they are; bits still not from how many threads run."""
     run_python(f"""
-import os
+import itertools, os
 import llvmlite.binding, numpy as np
 llvmlite.binding.get_host_cpu_name = lambda: {cpu!r}
 os.cpu_count = lambda: {cpus}
@@ -376,8 +377,9 @@ import tracegrad as tg
 from tracegrad.runtime import blas
 tiling = blas._tiling("SkylakeX")
 assert tiling["tiles"] == {tiles!r} and (int(tiling["largest"]) == 2**62) == {cpu.startswith("zn")}
-for m, k, n in (300, 200, 250), (140, 150, 160), (520, 40, 300):
-    a, b = np.random.default_rng(0).random((m, k)), np.random.default_rng(1).random((k, n))
+sizes = (300, 200, 250), (140, 150, 160), (520, 40, 300)
+for dtype, (m, k, n) in itertools.product((np.float64, np.float32), sizes):
+    a, b = (np.random.default_rng(i).random(s).astype(dtype) for i, s in enumerate(((m, k), (k, n))))
     c, d = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
     for f, x, y in (lambda x, y: x @ y, a, b), (lambda x, y: x.T @ y, c, b), (lambda x, y: x @ y.T, a, d):
         results = []
@@ -385,7 +387,7 @@ for m, k, n in (300, 200, 250), (140, 150, 160), (520, 40, 300):
             with tg.settings.override(num_threads=count, first_call="compile"):
                 results.append(tg.trace(f)(x, y))
         assert results[0].tobytes() == results[1].tobytes()
-        np.testing.assert_allclose(results[0], a @ b, rtol=1e-12)
+        np.testing.assert_allclose(results[0], a @ b, rtol=1e-12 if dtype is np.float64 else 1e-5)
 print("fine")
 """)
 

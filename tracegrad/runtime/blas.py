@@ -281,13 +281,16 @@ def _tiling(core: str) -> dict[str, str]:
 
 def _tiled_source(name: str, tiling: dict[str, str]) -> str:
     single = name.startswith("s")
+    joins_columns = single and tiling["joins"] == "true"
     words = tiling | {
         "name": name,
         "type": "float" if single else "double",
-        "narrow": "128" if single else "64",
+        "narrow": "128" if single and not joins_columns else "64",
+        "narrowest": "32" if joins_columns else "128" if single else "64",
         "low": "16" if single else "32",
-        "thin": "128" if single else "0",
-        "step": "48" if single and tiling["joins"] == "true" else "16",
+        "little": "524288" if single else "2097152",
+        "thin": "64" if single else "0",
+        "step": "12" if joins_columns else "16",
         "joins_rows": "false" if single else "true",
         "raw": f"@{_RAW}{name}",
         "syrk": f"@{_RAW}{name[0]}syrk",

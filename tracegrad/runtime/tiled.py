@@ -13,10 +13,11 @@ __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) run in the calling thread.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
 # And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
-# into whole columns, up to 512 of them, down to 512 bytes, until there are four tiles, or as many as the machine has
-# CPUs: four cost 10 to 20 % on one thread at 256 to 512 cubed, two 5. Then into rows, down to 64, or 256 where that
-# costs nothing. A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, for when m, n or k is tiny;
-# 2**20 if A is transposed, as which OpenBLAS's kernels for small matrices read it slowly.
+# into whole columns, up to 512 of them, down to 512 bytes, or 32 floats where one thread need not cut, until there are
+# four tiles, or as many as the machine has CPUs: four cost 10 to 20 % on one thread at 256 to 512 cubed, two 5. Then
+# into rows, down to 64, or 1024 where that costs nothing. Tiles of our own, which pack little, have down to 32 of both.
+# A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, for when m, n or k is tiny; 2**20 if A is
+# transposed, as which OpenBLAS's kernels for small matrices read it slowly.
 #
 # These kernels do not pack. Up to `UNPACKED` multiply-adds they are faster by 5 to 15 %, if A is small, a transposed B
 # does not reach too far, and the columns of C are not far apart. Then a product is cut into tiles of that size, of up
@@ -28,8 +29,9 @@ __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
 SMALL_A = 2**16
-# Products of our own (`codegen.gemm`) are those below that size, those whose A is low or short, and, of floats, those
-# that are cut into rows otherwise, if A is no larger than 2 MiB and B plain: 0.5 to 1.0 of OpenBLAS's time on a Zen 3.
+# Products of our own (`codegen.gemm`) are those below that size, of floats with a transposed B below a quarter of it;
+# those whose A is low or short; and, of floats, those that are cut into rows otherwise, if A is no larger than 2 MiB:
+# 0.4 to 1.0 of OpenBLAS's time on a Zen 3.
 #
 # For these kernels an uncut product has the bits of its tiles, so that one thread need not cut it, which saves up to a
 # tenth: of doubles always, of floats if tiles are as tall as C and multiples of 12 columns wide.
@@ -130,8 +132,11 @@ cut:
   %columns_fewest = call i64 @ceil_div(i64 %width, i64 512)
   %row_work = shl i64 %columns_fewest, 30
   %rows_by_work = call i64 @ceil_div(i64 %work, i64 %row_work)
-  %rows_by_height = call i64 @ceil_div(i64 %height, i64 256)
+  %rows_by_height = call i64 @ceil_div(i64 %height, i64 1024)
   %thin = icmp sle i64 %width, $narrow
+  %not_thin = xor i1 %thin, true
+  %lowest = select i1 %owned, i64 32, i64 64
+  %narrowest = select i1 %owned, i64 32, i64 $narrowest
   %rows_fewest = select i1 %thin, i64 %rows_by_height, i64 %rows_by_work
   br label %measure
 measure:
@@ -141,8 +146,9 @@ measure:
   %edge_down = call i64 @ceil_div(i64 %height, i64 %rows_so_far)
   %edge_across = call i64 @ceil_div(i64 %width, i64 %columns_so_far)
   %few = icmp slt i64 %tiles_so_far, $tiles
-  %tall = icmp sgt i64 %edge_down, 64
-  %wide = icmp sgt i64 %edge_across, $narrow
+  %tall = icmp sgt i64 %edge_down, %lowest
+  %across = icmp sgt i64 %edge_across, %narrowest
+  %wide = and i1 %across, %not_thin
   %divisible = or i1 %tall, %wide
   %more = and i1 %few, %divisible
   br i1 %more, label %halve, label %limit
@@ -180,14 +186,14 @@ define internal i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %trans
   %area = mul i64 %height, %width
   %work = mul i64 %area, %depth
   %a_area = mul i64 %height, %depth
-  %little = icmp sle i64 %work, 2097152
+  %b_plain = call i1 @is_plain(ptr %transb)
+  %most = select i1 %b_plain, i64 2097152, i64 $little
+  %little = icmp sle i64 %work, %most
   %low = icmp sle i64 %height, $low
-  %shallow = icmp sle i64 %depth, 16
+  %shallow = icmp sle i64 %depth, 32
   %thin = icmp sle i64 %width, $thin
   %near = icmp sle i64 %a_area, 524288
-  %b_plain = call i1 @is_plain(ptr %transb)
-  %near_and_plain = and i1 %near, %b_plain
-  %thin_and_near = and i1 %thin, %near_and_plain
+  %thin_and_near = and i1 %thin, %near
   %little_or_low = or i1 %little, %low
   %shallow_or_thin = or i1 %shallow, %thin_and_near
   %worth = or i1 %little_or_low, %shallow_or_thin
