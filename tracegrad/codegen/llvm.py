@@ -24,7 +24,7 @@ from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.inside import Part, holds, plain_parts
 from tracegrad.codegen.jammed import jam_of
-from tracegrad.codegen.lanes import horizontal, number, of_lanes
+from tracegrad.codegen.lanes import horizontal
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
@@ -40,6 +40,8 @@ from tracegrad.codegen.scalar_llvm import (
     is_extremum,
     llvm_type,
     memory_type,
+    registers,
+    were_nans,
 )  # fmt: skip
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
@@ -360,17 +362,16 @@ class KernelEmitter:
     def identities(self, x: Reduce) -> list[Any]:
         """What the registers of a reduction begin with: vectors, if the innermost loop is made of them."""
         lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
-        start = identity(x.combiner, x.value.dtype, lanes)
-        return [start, number(of_lanes(BOOL, lanes), 0)] if is_extremum(x) else [start]
+        return registers(x, lanes)
 
-    def _one(self, x: Reduce, registers: list[Any]) -> Any:
+    def _one(self, x: Reduce, totals: list[Any]) -> Any:
         """The result of a reduction."""
-        value, dtype = registers[0], x.value.dtype
+        value, dtype = totals[0], x.value.dtype
         if self.vectors:
             value = horizontal(self.b, x.combiner, dtype, value)
         if not is_extremum(x):
             return value
-        is_nan = registers[1]
+        is_nan = were_nans(self.b, totals[1])
         if self.vectors:
             is_nan = horizontal(self.b, "logical_or", "bool", is_nan)
         return self.b.select(is_nan, ir.Constant(value.type, math.nan), value)

@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from tracegrad.codegen.lanes import Spelled, number, of_lanes, splat
 from tracegrad.codegen.loops import Guard, Load, Reduce, Store
-from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, identity, is_extremum
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
 from tracegrad.codegen.vector_llvm import I32, VectorLoop
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import Vectors, rounded_up
@@ -62,8 +62,7 @@ class _RowsLoop(VectorLoop):
 
     # -- loops -------------------------------------------------------------------------------------------
     def _identities(self, x: Reduce) -> list[Any]:
-        start = identity(x.combiner, x.value.dtype, self.lanes)
-        return [start, number(of_lanes(BOOL, self.lanes), 0)] if is_extremum(x) else [start]
+        return registers(x, self.lanes)
 
     def _whole(self, low: Any, width: int) -> Any:
         return self.b.sub(self.high, self.b.urem(self._count(low), I64(width)))
@@ -262,7 +261,7 @@ class _RowsLoop(VectorLoop):
                 total = [combine(self.b, x.combiner, total[0], part[0], dtype)]
         value = total[0]
         if is_extremum(x):
-            value = self.b.select(total[1], number(value.type, math.nan), value)
+            value = self.b.select(were_nans(self.b, total[1]), number(value.type, math.nan), value)
         pointer, there = self._here(x), self._lanes_of_piece(None, 0)
         value = combine(self.b, x.combiner, self.piece.load(pointer, dtype, there), value, dtype)
         self.piece.store(value, pointer, dtype, there)

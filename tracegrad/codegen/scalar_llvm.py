@@ -15,7 +15,8 @@ from llvmlite import ir
 
 from tracegrad.codegen import vecmath
 from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value, popcount
-from tracegrad.codegen.lanes import element_of, intrinsic, number, of_lanes, shaped
+from tracegrad.codegen.cpu import has_masks_of_bytes
+from tracegrad.codegen.lanes import element_of, intrinsic, lanes_of, number, of_lanes, shaped
 from tracegrad.codegen.loops import SCATTERS, Reduce
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "memory_type",
     "multiply_add",
     "operation",
+    "registers",
+    "were_nans",
 ]
 
 BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -360,6 +363,19 @@ def is_extremum(x: Reduce) -> bool:
     return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
 
 
+def registers(x: Reduce, lanes: int = 0) -> list[Any]:
+    """What the registers of a reduction begin with."""
+    start = identity(x.combiner, x.value.dtype, lanes)
+    return [start, number(_flags(start.type), 0)] if is_extremum(x) else [start]
+
+
+def _flags(t: Any) -> Any:
+    """The type that says of values of type `t` whether one was nan: as wide as they are where comparisons of vectors
+    give that, for it would be made narrow each time."""
+    wide = lanes_of(t) and not has_masks_of_bytes()
+    return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if wide else BOOL, lanes_of(t))
+
+
 def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> list[Any]:
     """`totals`, the best and whether there was a nan, with one more `value`: cheaper than an extremum that keeps nans.
 
@@ -367,5 +383,10 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> l
     """
     total, seen_nan = totals
     better = b.fcmp_ordered("<" if combiner == "minimum" else ">", value, total, flags=_NUMBERS)
-    is_nan = b.fcmp_unordered("uno", value, value)
+    is_nan = b.sext(b.fcmp_unordered("uno", value, value), seen_nan.type)
     return [b.select(better, value, total, flags=_NUMBERS), b.or_(seen_nan, is_nan)]
+
+
+def were_nans(b: ir.IRBuilder, flags: Any) -> Any:
+    """Whether there was a nan, in each lane."""
+    return flags if element_of(flags.type) == BOOL else b.icmp_signed("!=", flags, number(flags.type, 0))
