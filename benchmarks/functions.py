@@ -190,8 +190,6 @@ WHY = {
     "np.linalg.tensorinv": "LAPACK's routine, as NumPy's",
     "np.log": "NumPy's code for AVX-512 has fewer instructions",
     "np.power": "NumPy's code for AVX-512 has fewer instructions",
-    "np.argmax": "NumPy finds the place in the pass that finds the greatest",
-    "np.argmin": "NumPy finds the place in the pass that finds the least",
     "np.fft.fft": "a call of SciPy's, the answer of which is copied",
     "np.linalg.eig": "a call of NumPy's; whether the eigenvalues are real is asked for",
     "np.linalg.eigvals": "a call of NumPy's; whether the eigenvalues are real is asked for",

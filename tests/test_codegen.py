@@ -303,7 +303,8 @@ KERNELS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "gather": (lambda x, k: [exp(gather(x, k, axes=(0,)))], [f64(20, 4), i64(30)]),
     "scatter": (lambda u, k: [scatter_add(multiply(u, 2.0), k, shape=(30, 4), axes=(0,))], [f64(20, 4), i64(20)]),
     "running_sum": (lambda x: [cumsum(x, axis=0)], [f64(20, 30)]),
-    "first_maximum": (lambda x: [reduction.argmax(x, axis=1)], [f64(20, 30)]),
+    "first_maximum": (lambda x: [reduction.argmax(x, axis=1)], [f64(20, 12)]),
+    "first_maximum_in_one_pass": (lambda x: [reduction.argmax(x, axis=1)], [f64(20, 300)]),
     "product": (lambda x, y: [add(contraction.matmul(x, transpose(y, perm=(1, 0))), 1.0)], [f64(20, 30), f64(40, 30)]),
 }  # fmt: skip
 

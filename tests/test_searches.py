@@ -114,3 +114,92 @@ def test_rows_within_other_loops_are_reduced_to_what_numpy_has(function, shape):
     x = np.random.default_rng(0).standard_normal(shape)
     axes = (0, *range(2, len(shape)))
     np.testing.assert_allclose(tg.trace(lambda x: function(x, axis=axes))(x), function(x, axis=axes), rtol=1e-12)
+
+
+ROWS = (15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 300, 4099)
+
+
+def edges(dtype, length):
+    """Rows with nothing but the least and the greatest of numbers, and with what decides in one place or in two."""
+    ends = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+    least, most = (-np.inf, np.inf) if dtype.startswith("float") else (ends.min, ends.max)
+    places = np.arange(length)
+    for low, high in ((least, most), (most, least), (0, most), (1, 0)):
+        yield np.full((2, length), low, dtype)
+        yield np.where(places == places[:, None], high, low).astype(dtype)
+        yield np.where((places == places[:, None]) | (places == length - 1), high, low).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32", "uint64", "uint32"])
+@pytest.mark.parametrize("function", [np.argmax, np.argmin])
+def test_extrema_are_found_wherever_they_are(function, dtype):
+    traced = tg.trace(lambda x: function(x, axis=1))
+    for length in ROWS:
+        for x in edges(dtype, min(length, 300)):
+            np.testing.assert_array_equal(traced(x), function(x, axis=1))
+            np.testing.assert_array_equal(traced(x[:, ::-1]), function(x[:, ::-1], axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("function", [np.argmax, np.argmin])
+def test_the_first_nan_is_found_wherever_it_is(function, dtype):
+    traced = tg.trace(lambda x: function(x, axis=1))
+    for length in ROWS[:-2]:
+        places = np.arange(length)
+        for most in (np.inf, -np.inf, 1.0):
+            x = np.where(places == places[:, None], np.nan, most).astype(dtype)
+            np.testing.assert_array_equal(traced(x), places)
+            x[:, -1] = np.nan
+            np.testing.assert_array_equal(traced(x), places)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32", "uint64", "uint32"])
+@pytest.mark.parametrize("function", [np.argmax, np.argmin])
+def test_places_of_rows_are_found_in_one_pass(function, dtype):
+    x = (np.random.default_rng(0).standard_normal((20, 300)) * 9).astype(dtype)
+    assert "first_" in places(lambda x: function(x, axis=1), x)
+    assert "first_" in places(lambda x: function(x * x + 1, axis=-1), x.reshape(4, 5, 300))
+    assert "first_" not in places(lambda x: function(x, axis=0), x)
+    assert "first_" not in places(lambda x: function(x, axis=1), x[:, :9].copy())
+    assert "first_" not in places(lambda x: (function(x, axis=1), np.max(x, axis=1), np.min(x, axis=1)), x)
+
+
+def places(function, x):
+    """The text of the kernels of a function whose results are NumPy's."""
+    for one, other in zip(np.atleast_2d(tg.trace(function)(x)), np.atleast_2d(function(x))):
+        np.testing.assert_array_equal(one, other)
+    return "\n".join(k.text() for k in kernels_of(function, x))
+
+
+def test_what_is_not_quite_the_place_of_an_extremum_is_what_it_says():
+    x = np.random.default_rng(0).integers(0, 40, (20, 300))
+    asked = np.max(x, axis=1, keepdims=True)
+    for function in (
+        lambda x: np.min(
+            np.where(x == np.max(x, axis=1, keepdims=True), np.arange(300), 7), axis=1
+        ),  # less is found elsewhere
+        lambda x: np.min(np.where(x == np.max(x, axis=1, keepdims=True), np.arange(300) + 1, 301), axis=1),
+        lambda x: np.min(
+            np.where(x == np.max(x + 1, axis=1, keepdims=True), np.arange(300), 300), axis=1
+        ),  # which is not there
+        lambda x: np.min(np.where(x != np.max(x, axis=1, keepdims=True), np.arange(300), 300), axis=1),
+        lambda x: np.min(np.where(x == np.max(x, axis=1, keepdims=True), 300, np.arange(300)), axis=1),
+    ):
+        assert "first_" not in places(function, x)
+    assert "first_" in places(
+        lambda x: np.min(np.where(x == np.max(x, axis=1, keepdims=True), np.arange(300), 300), axis=1), x
+    )
+    holes = np.where(asked == x, np.nan, x)
+    unlike = lambda x: np.min(np.where(x == np.max(x, axis=1, keepdims=True), np.arange(300), 300), axis=1)  # noqa: E731
+    assert "first_" not in places(unlike, holes)  # to which nan is no extremum
+
+
+def test_places_are_found_within_loops_too():
+    def summed(x):
+        total = np.zeros(x.shape[1], x.dtype)
+        for _ in range(30):
+            total = total + np.argmax(x + total[None, :, None], axis=-1).sum(axis=0)
+        return total
+
+    x = np.random.default_rng(0).standard_normal((4, 5, 64))
+    np.testing.assert_array_equal(tg.trace(summed)(x), summed(x))

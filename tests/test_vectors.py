@@ -15,7 +15,7 @@ import pytest
 from llvmlite import ir
 
 import tracegrad as tg
-from tracegrad.codegen import vector_llvm, vector_memory, vectors
+from tracegrad.codegen import scalar_llvm, vector_llvm, vector_memory, vectors
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import (
@@ -623,3 +623,14 @@ def test_a_loop_over_numbers_is_one_function() -> None:
     piece.define(module, "part")
     code = native.optimized_ir(as_text(module), "part", piece.kind)
     assert not {"region", "kernel0"} & set(re.findall(r"@([\w.]+)\(", code))
+
+
+@pytest.mark.parametrize(("of_bytes", "lanes"), [(True, "<4 x i1>"), (False, "<4 x i64>")])
+def test_whether_there_was_a_nan_is_kept_as_comparisons_give_it(
+    of_bytes: bool, lanes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scalar_llvm, "has_masks_of_bytes", lambda: of_bytes)
+    monkeypatch.setattr(vectors, "vector_bytes", lambda: 32)
+    (step,) = plan(tg.trace(lambda x: np.max(x, axis=1)).explain(np.ones((20, 300))).optimized).steps
+    assert isinstance(step, Launch)
+    assert set(re.findall(r"= or (<4 x i\d+>)", str(kernel_function(ir.Module(), step.kernel, "rows")))) == {lanes}

@@ -8,8 +8,8 @@ from typing import Any
 from llvmlite import ir
 
 __all__ = [
-    "Spelled", "element_of", "horizontal", "intrinsic", "lanes_of", "number", "numbered", "of_lanes", "prefetch",
-    "shaped",
+    "Spelled", "element_of", "first_lane", "horizontal", "intrinsic", "lanes_of", "number", "numbered", "of_lanes",
+    "prefetch", "shaped",
 ]  # fmt: skip
 
 _LETTERS = {"double": "f64", "float": "f32"}
@@ -96,6 +96,20 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
         return b.call(function, [ir.Constant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
     function = intrinsic(b.module, name, [lanes.type], t, [lanes.type])
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
+
+
+def first_lane(b: ir.IRBuilder, truths: list[Any]) -> tuple[Any, Any]:
+    """The number of the first lane of several vectors that is true, and whether none is."""
+    count = truths[0].type.count
+    whole = ir.IntType(max(count * len(truths), 32))
+    bits = whole(0)
+    for k, x in enumerate(truths):
+        part = b.zext(b.bitcast(x, ir.IntType(count)), whole)
+        bits = b.or_(bits, b.shl(part, whole(k * count))) if k else part
+    i64 = ir.IntType(64)
+    first = b.cttz(bits, ir.Constant(ir.IntType(1), 0))
+    first = b.zext(first, i64) if bits.type.width < 64 else b.trunc(first, i64)
+    return first, b.icmp_unsigned("==", bits, ir.Constant(bits.type, 0))
 
 
 def _mangled(t: Any) -> str:

@@ -11,7 +11,6 @@ runs in a register, one over outer loops accumulates in memory.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial, reduce
@@ -24,8 +23,7 @@ from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.inside import Part, holds, plain_parts
 from tracegrad.codegen.jammed import jam_of
-from tracegrad.codegen.lanes import horizontal
-from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loops import FIRST, Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.poly_llvm import PolyEmitter
@@ -36,12 +34,13 @@ from tracegrad.codegen.scalar_llvm import (
     combine,
     constant,
     extremum,
+    first,
     identity,
     is_extremum,
     llvm_type,
     memory_type,
     registers,
-    were_nans,
+    settled,
 )  # fmt: skip
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
@@ -364,26 +363,14 @@ class KernelEmitter:
         lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
         return registers(x, lanes)
 
-    def _one(self, x: Reduce, totals: list[Any]) -> Any:
-        """The result of a reduction."""
-        value, dtype = totals[0], x.value.dtype
-        if self.vectors:
-            value = horizontal(self.b, x.combiner, dtype, value)
-        if not is_extremum(x):
-            return value
-        is_nan = were_nans(self.b, totals[1])
-        if self.vectors:
-            is_nan = horizontal(self.b, "logical_or", "bool", is_nan)
-        return self.b.select(is_nan, ir.Constant(value.type, math.nan), value)
-
     def _finish(self, x: Reduce) -> None:
         totals = self.totals.pop(id(x))
         if self._depth[id(x)] == len(self.kernel.loops):
             return
         for copy in self._each_copy():
             pointer = self._at(x.buffer, x.address)
-            width = 2 if is_extremum(x) else 1
-            value = self._one(x, totals[width * copy : width * (copy + 1)])
+            width = len(totals) // max(len(self.copies), 1)
+            value = settled(self.b, x, totals[width * copy : width * (copy + 1)])
             if self.in_memory(x):
                 value = combine(self.b, x.combiner, self.loaded(pointer, x.value.dtype), value, x.value.dtype)
             self.b.store(self.stored(value, x.value.dtype), pointer)
@@ -399,7 +386,9 @@ class KernelEmitter:
             self.b.store(self.stored(total, dtype), pointer)
         else:
             totals, at = self.totals[id(x)], self._copy
-            if is_extremum(x):
+            if x.combiner in FIRST:
+                totals[:] = first(self.b, x, totals, value, self.env[self.kernel.loops[-1].var])
+            elif is_extremum(x):
                 totals[2 * at : 2 * at + 2] = extremum(self.b, x.combiner, totals[2 * at : 2 * at + 2], value)
             else:
                 totals[at] = combine(self.b, x.combiner, totals[at], value, dtype, factors)

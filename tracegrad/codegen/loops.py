@@ -27,6 +27,7 @@ from tracegrad.records import record
 
 __all__ = [
     "ACCESSES",
+    "FIRST",
     "SCATTERS",
     "Check",
     "Compute",
@@ -149,7 +150,8 @@ class Store:
 class Reduce:
     """`buffer[address]`, an element of `size`, combines `value` over the loops `over`.
 
-    A scatter begins by writing `size` zeros: none where it adds to what is there."""
+    A scatter begins by writing `size` zeros: none where it adds to what is there. The place of the first extremum is
+    the number of an iteration of the innermost loop; the first nan comes before all (see `extrema.py`)."""
 
     buffer: str
     address: Poly
@@ -170,6 +172,7 @@ class Reduce:
 
 _ROWS = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and what they do
+FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # and of what gives a place, with what is there
 ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
 _OF_VALUES = frozenset((Store, Check, Reduce))  # what has one operand, its `value`
 
@@ -346,4 +349,9 @@ def _misused_buffer(x: Any, kernel: Kernel) -> str:
     dtype, use = kernel.buffers[x.buffer]
     if use != "out" and not isinstance(x, Load):
         return f"buffer {x.buffer} is declared as an input"
-    return "" if dtype == (x.out if isinstance(x, Load) else x.value).dtype else f"buffer {x.buffer} is of {dtype}"
+    stored = x.out.dtype if isinstance(x, Load) else "i64" if _is_place(x) else x.value.dtype
+    return "" if dtype == stored else f"buffer {x.buffer} is of {dtype}"
+
+
+def _is_place(x: Any) -> bool:
+    return isinstance(x, Reduce) and x.combiner in FIRST

@@ -29,7 +29,7 @@ from tracegrad.codegen.steps import Launch
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["ask_in_rows"]
+__all__ = ["ask_in_rows", "leave_out"]
 
 MOST_READERS = 2  # kernels that ask, instead of reading an array
 
@@ -45,7 +45,7 @@ def ask_in_rows(made: Plan) -> None:
         if 0 < len(readers) <= MOST_READERS and None not in loops and _unchanged(made, scatter, readers):
             for step, variables in zip(readers, loops):
                 placed.ask(step.kernel, variables)  # type: ignore[union-attr, arg-type]
-            _leave_out(made, scatter, placed.target)
+            leave_out(made, scatter, placed.target)
 
 
 def _placed(made: Plan, step: Launch) -> _Placed | None:
@@ -70,7 +70,8 @@ def _unchanged(made: Plan, scatter: Launch, readers: list[Any]) -> bool:
     return all(reads.isdisjoint(step.writes) for step in made.steps[first : last + 1])
 
 
-def _leave_out(made: Plan, step: Launch, target: str) -> None:
+def leave_out(made: Plan, step: Launch, target: str) -> None:
+    """Leave a step out of a plan, and its result."""
     at = made.steps.index(step)
     planned = made.schedule.steps[at]
     for other in made.schedule.steps:

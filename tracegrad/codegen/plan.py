@@ -22,6 +22,7 @@ from tracegrad.codegen.chunks import chunked_loop, cut
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.dying import write_over_dying
+from tracegrad.codegen.extrema import find_in_one_pass
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.loops import Compute, Kernel, Reduce, Store, accesses, flattened
@@ -143,6 +144,7 @@ class _Planner:
                 break
             also |= dear
         _forget_unread(made)
+        find_in_one_pass(made)
         write_in_place(made)
         if nested:
             update_in_place(made, dims)

@@ -7,6 +7,7 @@ flags of their own, at the end of the module. `maximum` and `minimum` propagate 
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +17,8 @@ from llvmlite import ir
 from tracegrad.codegen import vecmath
 from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value, popcount
 from tracegrad.codegen.cpu import has_masks_of_bytes
-from tracegrad.codegen.lanes import element_of, intrinsic, lanes_of, number, of_lanes, shaped
-from tracegrad.codegen.loops import SCATTERS, Reduce
+from tracegrad.codegen.lanes import element_of, horizontal, intrinsic, lanes_of, number, of_lanes, shaped
+from tracegrad.codegen.loops import FIRST, SCATTERS, Reduce
 
 __all__ = [
     "BOOL",
@@ -26,6 +27,7 @@ __all__ = [
     "constant",
     "constant_of",
     "extremum",
+    "first",
     "identity",
     "is_extremum",
     "llvm_type",
@@ -33,6 +35,7 @@ __all__ = [
     "multiply_add",
     "operation",
     "registers",
+    "settled",
     "were_nans",
 ]
 
@@ -364,7 +367,9 @@ def is_extremum(x: Reduce) -> bool:
 
 
 def registers(x: Reduce, lanes: int = 0) -> list[Any]:
-    """What the registers of a reduction begin with."""
+    """What the registers of a reduction begin with; where that asks for a place, they are no vectors."""
+    if x.combiner in FIRST:
+        return [identity(FIRST[x.combiner], x.value.dtype), I64(0)]
     start = identity(x.combiner, x.value.dtype, lanes)
     return [start, number(_flags(start.type), 0)] if is_extremum(x) else [start]
 
@@ -385,6 +390,30 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> l
     better = b.fcmp_ordered("<" if combiner == "minimum" else ">", value, total, flags=_NUMBERS)
     is_nan = b.sext(b.fcmp_unordered("uno", value, value), seen_nan.type)
     return [b.select(better, value, total, flags=_NUMBERS), b.or_(seen_nan, is_nan)]
+
+
+def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, place: Any) -> list[Any]:
+    """`totals`, the best and where it is, with one more `value` at a `place` behind that."""
+    best, found = totals
+    take = compare(b, "lt" if FIRST[x.combiner] == "minimum" else "gt", value, best, x.value.dtype[0])
+    if x.value.dtype[0] == "f":
+        take = b.or_(take, b.and_(b.fcmp_unordered("uno", value, value), b.fcmp_ordered("ord", best, best)))
+    return [b.select(take, value, best), b.select(take, place, found)]
+
+
+def settled(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
+    """The result of a reduction with these registers."""
+    value, dtype = totals[0], x.value.dtype
+    if x.combiner in FIRST:
+        return totals[-1]
+    if of_vectors := lanes_of(value.type):
+        value = horizontal(b, x.combiner, dtype, value)
+    if not is_extremum(x):
+        return value
+    is_nan = were_nans(b, totals[1])
+    if of_vectors:
+        is_nan = horizontal(b, "logical_or", "bool", is_nan)
+    return b.select(is_nan, ir.Constant(value.type, math.nan), value)
 
 
 def were_nans(b: ir.IRBuilder, flags: Any) -> Any:

@@ -9,14 +9,15 @@ time whether there is one, and computes with those alone in which there is.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loops import FIRST, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
 
-__all__ = ["Search", "search_of", "searching"]
+__all__ = ["First", "Search", "first_of", "search_of", "searching"]
 
 _ANY = ("logical_or", "add", "maximum")
 _ALL = ("logical_and", "mul", "minimum")
@@ -34,8 +35,16 @@ class Search(NamedTuple):
     alike: tuple[Operand, Operand] | None = None
 
 
-def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | None]:
+class First(NamedTuple):
+    """What it looks for is the first extremum of all: the reduction that says so."""
+
+    found: Reduce
+
+
+def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | First | None]:
     """The vectors of `kernel` and what it looks for. Vectors are as long as what is looked at, not as its places."""
+    if kernel.body and isinstance(kernel.body[-1], Reduce) and kernel.body[-1].combiner in FIRST:
+        return vectors, First(kernel.body[-1])
     short = vectors_to_look_at(kernel) if vectors is None else None
     search = search_of(kernel, vectors or short)
     if search is None:
@@ -63,10 +72,11 @@ def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
         # Of short rows, several are reduced at a time.
         whole = len(kernel.loops) == 1 and value.name in vectors.varying
         return Search(value, combiner in _ALL) if whole and combiner in (*_ANY, *_ALL) else None
-    return _first(kernel, value, vectors) if combiner == "minimum" else None
+    return first_of(kernel, value, vectors.varying) if combiner == "minimum" else None
 
 
-def _first(kernel: Kernel, value: Operand, vectors: Vectors) -> Search | None:
+def first_of(kernel: Kernel, value: Operand, varying: Collection[str]) -> Search | None:
+    """What `kernel`, whose result is the least `value`, looks for, if that is the first place of something."""
     made: dict[str, Any] = {x.out.name: x for x in kernel.body if hasattr(x, "out")}
     chosen = made.get(value.name)
     if not isinstance(chosen, Compute) or chosen.op != "where":
@@ -75,10 +85,10 @@ def _first(kernel: Kernel, value: Operand, vectors: Vectors) -> Search | None:
     if false := not isinstance(made.get(index.name), Index):
         index, missing = missing, index
     place = made.get(index.name)
-    if not isinstance(place, Index) or wanted.name not in vectors.varying or missing.name in vectors.varying:
+    if not isinstance(place, Index) or wanted.name not in varying or missing.name in varying:
         return None
     var = kernel.loops[-1].var
-    along = place.value.coefficient(var) == 1 and not (place.value.symbols & vectors.varying) - {var}
+    along = place.value.coefficient(var) == 1 and not place.value.symbols.intersection(varying) - {var}
     if not along or missing.dtype != "i64":
         return None
     return Search(wanted, false, place.value, missing, None if false else _alike(made, wanted))

@@ -2,19 +2,28 @@
 
 while i + several vectors <= high:  leave with these vectors alone, if something is in them
 while i < high:                     one vector, with a mask, for what is left if nothing was
+
+Or of one that finds the place of an extremum (`extrema.py`), which goes through as many vectors at least:
+
+while i < high:                     several vectors; the last begin before their turn, and end where the row does
+
+Each lane keeps the best, and where the vectors begin that had it first. Of the lanes that have the best of all, the
+first such place says which vectors to look at again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.lanes import splat
-from tracegrad.codegen.loops import Reduce
-from tracegrad.codegen.scalar_llvm import BOOL, I64, combine
-from tracegrad.codegen.searches import Search
+from tracegrad.avals import dtype_named
+from tracegrad.codegen.lanes import first_lane, horizontal, number, splat
+from tracegrad.codegen.loops import FIRST, Reduce
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, identity, operation
+from tracegrad.codegen.searches import First, Search
 from tracegrad.codegen.vector_llvm import VectorLoop, vector_loop
 from tracegrad.codegen.vectors import Vectors
 
@@ -24,10 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["row_loop"]
 
 
-def row_loop(outer: KernelEmitter, vectors: Vectors, search: Search | None, low: Any, high: Any) -> None:
+def row_loop(outer: KernelEmitter, vectors: Vectors, search: Search | First | None, low: Any, high: Any) -> None:
     """As `vector_loop`, for a kernel that may look for something."""
     if search is None:
         vector_loop(outer, vectors, low, high)
+    elif isinstance(search, First):
+        _FirstLoop(outer, vectors, search, high).emit(low)
     else:
         _SearchLoop(outer, vectors, search, high).emit(low)
 
@@ -74,21 +85,11 @@ class _SearchLoop(VectorLoop):
         """The same where a place is asked for: that of the first lane."""
         b, place = self.b, self.search.place
         assert place is not None
-        bits = self._bits([self._value(self.search.wanted, 0, k) for k in range(self.several)])
-        bits = b.not_(bits) if self.search.all else bits
-        first = b.cttz(bits, ir.Constant(BOOL, 0))
-        first = b.zext(first, I64) if first.type.width < 64 else b.trunc(first, I64)
+        wanted = [self._value(self.search.wanted, 0, k) for k in range(self.several)]
+        first, none = first_lane(b, [b.not_(x) for x in wanted] if self.search.all else wanted)
         found = b.add(b.add(self.scalar(place.without(self.var)), i), first)
         self.totals = self._at_most(splat(b, found, self.lanes))
-        return b.icmp_unsigned("==", bits, ir.Constant(bits.type, 0))
-
-    def _bits(self, lanes: list[Any]) -> Any:
-        """A number with a bit for each lane of several vectors, the first the lowest."""
-        while len(lanes) > 1:
-            count = 2 * lanes[0].type.count
-            both = ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(count)])
-            lanes = [self.b.shuffle_vector(*pair, both) for pair in zip(lanes[::2], lanes[1::2])]
-        return self.b.bitcast(lanes[0], ir.IntType(lanes[0].type.count))
+        return none
 
     def _looks(self, low: Any, end: Any) -> Any:
         """Whether to look at all: there must be as much, and what is missing may not count before what is found."""
@@ -127,3 +128,92 @@ class _SearchLoop(VectorLoop):
     def _at_most(self, place: Any) -> dict[Any, list[Any]]:
         """The totals, of which none is above a place."""
         return {key: [combine(self.b, "minimum", total, place, "i64")] for key, (total,) in self.totals.items()}
+
+
+class _FirstLoop(VectorLoop):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: First, high: Any):
+        super().__init__(outer, vectors, high)
+        self.several = max(self.several, 1)
+        self.found, self.combiner = search.found, FIRST[search.found.combiner]
+        given = self.found.value.dtype
+        self.unsigned, self.dtype = given[0] == "u", f"i{given[1:]}" if given[0] == "u" else given
+        self.elements = [x for x in self.kernel.body if x is not search.found]
+        self.places = ir.IntType(8 * dtype_named(self.dtype).itemsize)  # as wide as elements, in each lane
+
+    def emit(self, low: Any) -> None:
+        b = self.b
+        with b.goto_block(self.outer.before_loops):
+            last = b.sub(self.high, I64(self.several * self.lanes))
+        self.begin = b.block
+        self._hoist(0)
+        before = self.begin = b.block
+        loop, numbers, over, unordered, found = map(
+            self._new_block, ("vectors", "numbers", "over", "unordered", "found")
+        )
+        starts = [low, identity(self.combiner, self.dtype, self.lanes), self._everywhere_of(low)]
+        b.branch(loop)
+        b.position_at_end(loop)
+        i, best, begin = phis = [b.phi(x.type) for x in starts]
+        for phi, start in zip(phis, starts):
+            phi.add_incoming(start, before)
+        values = self._values_from(i)
+        b.cbranch(self._has_nan(values), unordered, numbers)
+        b.position_at_end(numbers)
+        new = reduce(self._better, values)
+        begin = b.select(self._compared("better", new, best), self._everywhere_of(i), begin)
+        best = self._better(new, best)
+        following = b.add(i, I64(self.several * self.lanes))
+        or_last = b.select(b.icmp_signed("<", following, last), following, last)
+        for phi, value in zip(phis, (or_last, best, begin)):
+            phi.add_incoming(value, numbers)
+        self._no_unrolling(b.cbranch(b.icmp_signed("<", following, self.high), loop, over))
+        b.position_at_end(unordered)
+        nan = self._first(i, [self._compared("ne", x, x) for x in values])
+        b.branch(found)
+        b.position_at_end(over)
+        extremum = self._first_of(best, begin)
+        b.branch(found)
+        b.position_at_end(found)
+        place = b.phi(I64)
+        for value, block in ((nan, unordered), (extremum, over)):
+            place.add_incoming(value, block)
+        self.outer.totals[id(self.found)] = [place]
+
+    def _everywhere_of(self, i: Any) -> Any:
+        """The number of an element, in each lane."""
+        return splat(self.b, i if self.places == I64 else self.b.trunc(i, self.places), self.lanes)
+
+    def _values_from(self, i: Any) -> list[Any]:
+        """The elements from `i` on; unsigned ones as signed ones in the same order, which are compared sooner."""
+        self.i, self.values = i, {}
+        for k in range(self.several):
+            self._block(self.elements, 0, k, None)
+        values = [self._value(self.found.value, 0, k) for k in range(self.several)]
+        return [self.b.xor(x, number(x.type, -1 << self.places.width - 1)) for x in values] if self.unsigned else values
+
+    def _compared(self, how: str, x: Any, y: Any) -> Any:
+        how = how if how != "better" else "gt" if self.combiner == "maximum" else "lt"
+        return operation(self.b, how, [x, y], [self.dtype] * 2, "bool")
+
+    def _better(self, x: Any, y: Any) -> Any:
+        return self.b.select(self._compared("better", x, y), x, y)
+
+    def _has_nan(self, values: list[Any]) -> Any:
+        if self.dtype[0] != "f":
+            return ir.Constant(BOOL, 0)
+        pairs = zip(values[::2], values[1::2] or values)
+        lanes = reduce(self.b.or_, [self.b.fcmp_unordered("uno", x, y) for x, y in pairs])
+        bits = self.b.bitcast(lanes, ir.IntType(self.lanes))
+        return self.b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    def _first_of(self, best: Any, begin: Any) -> Any:
+        """The number of the first element that is the best of all."""
+        b, t = self.b, f"i{self.places.width}"
+        extremum = splat(b, horizontal(b, self.combiner, self.dtype, best), self.lanes)
+        first = b.select(self._compared("eq", best, extremum), begin, identity("minimum", t, self.lanes))
+        first = horizontal(b, "minimum", t, first)
+        first = first if self.places == I64 else b.sext(first, I64)
+        return self._first(first, [self._compared("eq", x, extremum) for x in self._values_from(first)])
+
+    def _first(self, i: Any, truths: list[Any]) -> Any:
+        return self.b.add(i, first_lane(self.b, truths)[0])

@@ -50,7 +50,8 @@ def _cut(x: Any, start: int, stop: int) -> Any:
 
 def _first_of(x: Any, best: Any, axis: int, least: Reduction) -> Any:
     """The first index along `axis` where `x` is `best`, or where it is nan."""
-    return _first(logical_or(equal(x, unreduce(best, x.shape, (axis,))), not_equal(x, x)), axis, least)
+    hit = equal(x, unreduce(best, x.shape, (axis,)))
+    return _first(hit if x.dtype.kind in "iu" else logical_or(hit, not_equal(x, x)), axis, least)
 
 
 def _first(hit: Any, axis: int, least: Reduction) -> Any:
