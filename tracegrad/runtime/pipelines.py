@@ -151,7 +151,8 @@ def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
     """
     machine = _machine(pipeline.codegen)
     # In a context of its own, whose types and constants are given back with it. The module is closed here: who collects
-    # a cycle of references, as an error makes that is kept, may close the context first, and closing the module crashes.
+    # a cycle of references, as an error makes that is kept, may close the context first, and closing the module then
+    # crashes.
     with ll.parse_assembly(text, ll.create_context()) as module:
         module.name, module.triple, module.data_layout = name, ll.get_process_triple(), str(machine.target_data)
         _optimize(module, machine, pipeline)
