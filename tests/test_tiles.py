@@ -13,6 +13,7 @@ from llvmlite import ir
 
 import tracegrad as tg
 from tracegrad.codegen.lanes import of_lanes
+from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import Kernel
 from tracegrad.codegen.plan import Launch, plan
 from tracegrad.codegen.tiles import tiles_of, transposed
@@ -144,3 +145,29 @@ def test_what_is_transposed_goes_by_tiles_alone_or_beside_light_arithmetic() -> 
         lambda a, b: a.T * a[::-1].T * a[:, ::-1].T + b,  # three are more than registers hold
     ):
         assert [tiles_of(kernel) for kernel in kernels(f, a, b)] == [None]
+
+
+@pytest.mark.skipif(not vector_bytes(), reason="needs AVX2")
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int16", "bool"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_few_long_rows_are_cut_across(dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As many as a tile has are together where the columns are cut; a chunk of some rows would have no tile.
+    rng, compiled = np.random.default_rng(0), tg.trace(turned, tiered=False)
+    beside = tg.trace(lambda a, b: a.T + b, tiered=False)
+    monkeypatch.setattr(tg.settings, "num_threads", threads)
+    for rows in (9, 10, 15, 17, 31):
+        for columns in (4095, 4096, 20_003, 200_001 // rows):
+            a = rng.integers(0, 2, (columns, rows)).astype(dtype)
+            np.testing.assert_array_equal(compiled(a), a.T)
+            np.testing.assert_array_equal(beside(a, a.T.copy()), a.T + a.T)
+    (kernel,) = kernels(turned, a)
+    assert kernel.chunked == 1
+    assert tiles_of(kernel) is not None
+
+
+@pytest.mark.skipif(not vector_bytes(), reason="needs AVX2")
+def test_bytes_have_smaller_tiles_where_large_ones_do_not_fit() -> None:
+    (kernel,) = kernels(turned, np.ones((4000, 10), "uint8"))
+    text = str(kernel_function(ir.Module(), kernel, "bytes"))
+    assert text.count("load <16 x i8>") == 16
+    assert text.count("load <8 x i8>") == 8

@@ -38,15 +38,18 @@ TOGETHER = 8  # rows that come from memory together, and share what they read
 
 def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
     """The number of the loop to cut: the outermost, unless all reduce over it, none over a long innermost one, and what
-    each chunk would leave of that is much beside what it reads."""
+    each chunk would leave of that is much beside what it reads; or unless it has fewer rows than tiles of several
+    threads."""
     last = len(kernel.loops) - 1
     reductions = [x for x in kernel.body if isinstance(x, Reduce)]
-    if last < 1 or not reductions or is_serial(kernel):
+    if last < 1 or is_serial(kernel):
         return 0
     outer, inner = kernel.loops[0].var, kernel.loops[last].var
+    rows, columns = (kernel.loops[i].extent.evaluate(sizes) for i in (0, last))
+    if not reductions:
+        return last if columns >= LONG_ROW and rows < 4 * _together(kernel) > 4 else 0
     if any(outer not in x.over or inner in x.over for x in reductions):
         return 0
-    rows, columns = (kernel.loops[i].extent.evaluate(sizes) for i in (0, last))
     return last if columns >= LONG_ROW and (rows < FEW_ROWS or columns > LONGEST_ROW) else 0
 
 

@@ -30,6 +30,7 @@ GROUP = 16  # bytes within which neighbours are interleaved by one instruction
 WORDS = 32  # bytes of vectors of elements of 4 and 8 bytes; longer ones lie in two lines of the cache each
 MOST_TURNED = 2  # arrays, the tiles of which registers hold
 STRIP = 256  # columns that are gone through row by row
+SMALL = 8  # elements of an edge, as many as any loop that is not written out has
 LINE = 64  # bytes; shorter pieces of one are best written one after the other
 
 
@@ -43,7 +44,7 @@ class Tiles(NamedTuple):
 
 def tiles_of(kernel: Kernel) -> Tiles | None:
     """How a kernel goes tile by tile over its two innermost loops, or None if it does something else."""
-    if len(kernel.loops) < 2 or kernel.chunked == len(kernel.loops) - 1 or not vector_bytes():
+    if len(kernel.loops) < 2 or not vector_bytes():
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
         return None
@@ -80,14 +81,26 @@ def _is_apart(kernel: Kernel) -> bool:
 
 
 def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> Any:
-    """Write all tiles, if the matrix has one; returns whether it does."""
+    """Write all tiles, if the matrix has one; returns whether it does. If large ones do not fit, small ones may."""
     b, edge = outer.b, I64(tiles.edge)
     (first, last), (left, right) = rows, columns
     wide = b.icmp_signed(">=", b.sub(last, first), edge)
     wide = b.and_(wide, b.icmp_signed(">=", b.sub(right, left), edge))
-    with b.if_then(wide):
-        _all(outer, tiles, rows, columns)
-    return wide
+    if tiles.edge <= SMALL:
+        with b.if_then(wide):
+            _all(outer, tiles, rows, columns)
+        return wide
+    with b.if_else(wide) as (large, otherwise):
+        with large:
+            _all(outer, tiles, rows, columns)
+            written = b.block
+        with otherwise:
+            some = in_tiles(outer, tiles._replace(edge=SMALL), rows, columns)
+            asked = b.block
+    found = b.phi(some.type)
+    found.add_incoming(some.type(1), written)
+    found.add_incoming(some, asked)
+    return found
 
 
 def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> None:
@@ -158,7 +171,7 @@ def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) 
     b, size, t = outer.b, dtype_named(x.out.dtype).itemsize, memory_type(x.out.dtype)
     if _is_across(x, row, column):
         vectors = [b.load(place, align=size) for place in _places(outer, tiles, x, column)]
-        return transposed(b, vectors, GROUP // size)
+        return transposed(b, vectors, min(GROUP // size, tiles.edge))
     same = x.address.coefficient(row) == 0
     places = _places(outer, tiles, x, row)[: 1 if same else None]
     if x.address.coefficient(column) == 0:
