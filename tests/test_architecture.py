@@ -53,6 +53,7 @@ LAYERS = (
     "rolling",
     "jacobians",
     "passes",
+    "llvmir",
     "codegen",
     "runtime",
     "solvers",

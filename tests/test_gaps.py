@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from llvmlite import ir
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import tracegrad as tg
+from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.llvm import kernel_function
 from tracegrad.runtime import layouts, paths

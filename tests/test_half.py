@@ -15,7 +15,7 @@ from tracegrad.avals import LITERALS, aval_of
 from tracegrad.codegen import bits_llvm, vectors
 from tracegrad.codegen.cpu import converts_halves
 from tracegrad.codegen.llvm import kernel_function
-from tracegrad.codegen.module import as_text, module_of_pieces
+from tracegrad.codegen.module import module_of_pieces
 from tracegrad.codegen.plan import plan
 from tracegrad.codegen.steps import Launch
 from tracegrad.ir import build, parse, run
@@ -227,7 +227,7 @@ def test_a_running_sum_does_not_wait_for_what_it_reads(monkeypatch: pytest.Monke
     (serial, *_) = [x.kernel for x in plan(graph).steps if isinstance(x, Launch) and x.serial]
     module = module_of_pieces("serial")
     kernel_function(module, serial, "serial")
-    text = as_text(module)
+    text = str(module)
     assert "load atomic i16" in text
     assert "fpext half" in text
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
 import tracegrad as tg
+from tracegrad import llvmir as ir
 from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import Kernel

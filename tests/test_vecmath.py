@@ -13,13 +13,10 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from llvmlite import ir
 from mpmath import mp, mpf
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
+from tracegrad import llvmir as ir
 from tracegrad.codegen import vecmath
-from tracegrad.codegen.module import as_text
 from tracegrad.runtime import native
 
 pytestmark = pytest.mark.usefixtures("optimized")
@@ -42,8 +39,6 @@ each_function = pytest.mark.parametrize("name", UNARY)
 def loop_module(name: str, fmt: str, arity: int) -> ir.Module:
     """void loop(const T *x, ..., T *y, i64 n): y[i] = name(x[i], ...)."""
     module = ir.Module(f"{name}_{fmt}")
-    empty = cpu_target.target_context.codegen()._create_empty_module(module.name)
-    module.triple, module.data_layout = empty.triple, empty.data_layout
     i64, pointer = ir.IntType(64), TYPES[fmt].as_pointer()
     function = ir.Function(
         module, ir.FunctionType(ir.VoidType(), [pointer] * (arity + 1) + [i64]), f"loop_{name}_{fmt}"
@@ -68,36 +63,30 @@ def loop_module(name: str, fmt: str, arity: int) -> ir.Module:
 
 
 @cache
-def compiled(name: str, fmt: str) -> tuple[Any, Callable[..., Any]]:
-    """The code library of the loop, which owns its machine code, and the loop as a function of arrays."""
+def compiled(name: str, fmt: str) -> Callable[..., Any]:
+    """The loop as a function of arrays."""
     arity = 2 if name in BINARY else 1
-    module = loop_module(name, fmt, arity)
-    library = cpu_target.target_context.codegen().create_library(module.name)
-    with global_compiler_lock:
-        library.add_ir_module(module)
-        library.finalize()
-    address = library.get_pointer_to_function(f"loop_{name}_{fmt}")
-    loop = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1), ctypes.c_int64)(address)
+    code = native.load_object(native.compile_ir(loop_module(name, fmt, arity), name))
+    loop = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1), ctypes.c_int64)(code.address(f"loop_{name}_{fmt}"))
 
     def apply(*arrays: Any) -> Any:
+        assert code  # for as long as it may be called
         arrays = tuple(np.ascontiguousarray(a, DTYPES[fmt]) for a in arrays)
         result = np.empty_like(arrays[0])
         loop(*(a.ctypes.data for a in arrays), result.ctypes.data, result.size)
         return result
 
-    return library, apply
+    return apply
 
 
 def evaluate(name: str, fmt: str, *arrays: Any) -> Any:
-    return compiled(name, fmt)[1](*arrays)
+    return compiled(name, fmt)(*arrays)
 
 
 def on_vectors(name: str, fmt: str, *columns: Any) -> Any:
     """`evaluate` by a function of vectors of eight; neighbours share one."""
     dtype, arity, lanes = DTYPES[fmt], len(columns), 8
     module = ir.Module(f"vectors_{name}_{fmt}")
-    empty = cpu_target.target_context.codegen()._create_empty_module(module.name)
-    module.triple, module.data_layout = empty.triple, empty.data_layout
     pointer = ir.VectorType(TYPES[fmt], lanes).as_pointer()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer] * (arity + 1)), module.name)
     builder = ir.IRBuilder(function.append_basic_block())
@@ -105,11 +94,8 @@ def on_vectors(name: str, fmt: str, *columns: Any) -> Any:
     arguments = [builder.load(x, align=dtype().itemsize) for x in inputs]
     builder.store(vecmath.call(builder, name, *arguments), output, align=dtype().itemsize)
     builder.ret_void()
-    library = cpu_target.target_context.codegen().create_library(module.name)
-    with global_compiler_lock:
-        library.add_ir_module(module)
-        library.finalize()
-    apply = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1))(library.get_pointer_to_function(module.name))
+    code = native.load_object(native.compile_ir(module, module.name, "vectors"))
+    apply = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1))(code.address(module.name))
     arrays = [np.resize(np.array(c, dtype), -(-len(columns[0]) // lanes) * lanes) for c in columns]
     result = np.empty_like(arrays[0])
     for start in range(0, result.size, lanes):
@@ -471,7 +457,7 @@ has_avx2 = llvm.get_default_triple().startswith("x86_64") and bool(llvm.get_host
 @each_format
 @pytest.mark.parametrize("name", [name for name in vecmath.FUNCTIONS if name not in SCALAR])
 def test_a_loop_over_the_function_vectorises(name: str, fmt: str) -> None:
-    assembly = compiled(name, fmt)[0].get_asm_str()
+    assembly = native.optimized_assembly(loop_module(name, fmt, 2 if name in BINARY else 1), name)
     suffix = {"f64": "pd", "f32": "ps"}[fmt]
     assert re.search(rf"vfn?m(add|sub)\d+{suffix}\s.*%[yz]mm", assembly)
     assert not re.search(r"vcvt(ss2sd|sd2ss|ps2pd|pd2ps)", assembly), "float32 went through float64"
@@ -492,7 +478,7 @@ def test_erf_and_its_derivative_share_an_exponential(fmt: str) -> None:
             builder.store(vecmath.call(builder, "exp", builder.fneg(square)), places[1])
         builder.store(vecmath.call(builder, "erf", x), places[0])
         builder.ret_void()
-        return native.optimized_ir(as_text(module), "shared", "vectors").count(" = shl ")
+        return native.optimized_ir(str(module), "shared", "vectors").count(" = shl ")
 
     assert shifts(with_derivative=True) == shifts(with_derivative=False) > 0
 

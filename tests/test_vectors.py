@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
 import tracegrad as tg
+from tracegrad import llvmir as ir
 from tracegrad.codegen import scalar_llvm, vector_llvm, vector_memory, vectors
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.llvm import kernel_function
@@ -31,7 +31,7 @@ from tracegrad.codegen.loops import (
     Store,
     verify_kernel,
 )
-from tracegrad.codegen.module import as_text, leaves_loops, module_of_pieces
+from tracegrad.codegen.module import leaves_loops, module_of_pieces
 from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import plan
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
@@ -97,7 +97,7 @@ def function_of(piece: Piece) -> Any:
             native.define_symbol(name, shared_function(name))
         module = module_of_pieces("kernel")
         piece.define(module, "kernel")
-        code = native.load_object(native.compile_ir(as_text(module), "kernel", piece.kind))
+        code = native.load_object(native.compile_ir(str(module), "kernel", piece.kind))
         CODE[piece.text] = (
             code,
             ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address("kernel")),
@@ -621,7 +621,7 @@ def test_a_loop_over_numbers_is_one_function() -> None:
     assert piece.kind == "turns"
     module = module_of_pieces("part")
     piece.define(module, "part")
-    code = native.optimized_ir(as_text(module), "part", piece.kind)
+    code = native.optimized_ir(str(module), "part", piece.kind)
     assert not {"region", "kernel0"} & set(re.findall(r"@([\w.]+)\(", code))
 
 

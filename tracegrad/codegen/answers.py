@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.lapack import CALLBACK
 from tracegrad.codegen.scalar_llvm import I64, memory_type
 from tracegrad.codegen.support import OF_WORDS, fetch_places, loop

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, smaller
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import converts_halves
-from tracegrad.codegen.lanes import element_of, intrinsic, number, shaped
+from tracegrad.codegen.lanes import element_of, number, shaped
 
 __all__ = ["OF_FLOATS", "half_value", "popcount"]
 
@@ -93,7 +92,7 @@ def _exponent(b: ir.IRBuilder, x: Any) -> Any:
 
 def popcount(b: ir.IRBuilder, x: Any) -> Any:
     """How many bits of an integer are 1."""
-    return b.call(intrinsic(b.module, "ctpop", [x.type], x.type, [x.type]), [x])
+    return b.call(b.module.intrinsic("ctpop", [x.type], x.type, [x.type]), [x])
 
 
 # -- half precision: 10 digits, exponents from -14 to 15 ---------------------------------------------------------------

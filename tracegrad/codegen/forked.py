@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import TASK, signature
 
@@ -46,7 +45,7 @@ def fork_function(module: ir.Module, kernel: ir.Function, partials: Sequence[Par
     (in_turn, shared, *combiners), sizes = rest[:functions], rest[functions:]
     rows, chunks, threaded, *offsets = (b.load(b.gep(words, [ir.Constant(I64, k)])) for k in range(3 + len(partials)))
     parts = [b.bitcast(b.gep(arena, [at]), given[p.position]) for at, p in zip(offsets, partials)]
-    inner = list(args)
+    inner: list[ir.Value] = list(args)
     for part, p in zip(parts, partials):
         inner[p.position] = part
     fields = [*inner, rows, total, *sizes]
@@ -75,7 +74,7 @@ def _task(module: ir.Module, kernel: ir.Function, context_type: Any, positions: 
     context, chunk = task.args
     typed = b.bitcast(context, context_type)
     count = len(context_type.pointee.elements)
-    fields = [b.load(b.gep(typed, [ir.Constant(I32, 0), ir.Constant(I32, k)])) for k in range(count)]
+    fields: list[ir.Value] = [b.load(b.gep(typed, [ir.Constant(I32, 0), ir.Constant(I32, k)])) for k in range(count)]
     end = count - 2 - len(positions)
     given, (rows, total, *sizes) = fields[:end], fields[end:]
     for size, position in zip(sizes, positions):

@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.loops import Compute, Guard, Operand, Reduce, flattened, operands
 from tracegrad.codegen.scalar_llvm import multiply_add, operation
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features
 from tracegrad.codegen.gemm_words import Writer
-from tracegrad.codegen.lanes import intrinsic, number, prefetch, splat
+from tracegrad.codegen.lanes import number, prefetch, splat
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.tiles import transposed
@@ -300,7 +299,7 @@ class _Gemm(Writer):
         p, column = b.phi(I64), b.phi(self.a.type)
         rows = [b.phi(self.a.type) for _ in starts]
         totals = [b.phi(self.vector) for _ in range(len(numbers) * vectors)]
-        fma = intrinsic(self.module, "fma", [self.vector], self.vector, [self.vector] * 3)
+        fma = self.module.intrinsic("fma", [self.vector], self.vector, [self.vector] * 3)
         factors = [self.load(column, i) for i in range(vectors)]
         new = []
         for j in range(len(numbers)):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.lanes import number, numbered, splat
 from tracegrad.codegen.scalar_llvm import I64
 
@@ -25,9 +24,7 @@ class Writer:
         self.vector = ir.VectorType(t, self.lanes)
 
     def room(self, count: int) -> Any:
-        made = self.b.alloca(ir.ArrayType(self.t, count))
-        made.align = 64
-        return self.b.bitcast(made, self.t.as_pointer())
+        return self.b.bitcast(self.b.alloca(ir.ArrayType(self.t, count), align=64), self.t.as_pointer())
 
     def is_plain(self, letter: Any) -> Any:
         """Whether a matrix is taken as it stands."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.scalar_llvm import BOOL, I64
 from tracegrad.codegen.squares import transpose
 from tracegrad.codegen.support import TASK, loop

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.loops import Check, Guard, Kernel, Reduce, flattened
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
+from tracegrad import llvmir as ir
 
 __all__ = [
-    "Spelled", "element_of", "first_lane", "horizontal", "intrinsic", "lanes_of", "number", "numbered", "of_lanes",
+    "element_of", "first_lane", "horizontal", "lanes_of", "number", "numbered", "of_lanes",
     "prefetch", "shaped",
 ]  # fmt: skip
 
-_LETTERS = {"double": "f64", "float": "f32"}
 _REDUCE = {
     "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
     "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},
@@ -31,17 +30,6 @@ def lanes_of(t: Any) -> int:
     return t.count if isinstance(t, ir.VectorType) else 0
 
 
-class Spelled(ir.Constant):  # type: ignore[misc]
-    """A constant as LLVM's text has it; of vectors, llvmlite writes lane after lane."""
-
-    def __init__(self, t: Any, text: str):
-        self.type, self.constant = t, text
-
-    def _get_reference(self) -> str:
-        text: str = self.constant
-        return text
-
-
 @cache
 def of_lanes(t: Any, lanes: int) -> Any:
     """The vector of `lanes` values of type `t`, or `t` itself for none."""
@@ -57,13 +45,13 @@ def number(t: Any, value: Any) -> Any:
     """The constant `value` of type `t`, in each lane of a vector."""
     if not isinstance(t, ir.VectorType):
         return ir.Constant(t, value)
-    return Spelled(t, f"splat ({t.element} {ir.Constant(t.element, value).get_reference()})")
+    return ir.Spelled(t, f"splat ({t.element} {ir.Constant(t.element, value).ref})")
 
 
 def splat(b: ir.IRBuilder, x: Any, lanes: int) -> Any:
     """The vector that has the scalar `x` in all lanes."""
     t = of_lanes(x.type, lanes)
-    anything, zeros = Spelled(t, "poison"), ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    anything, zeros = ir.Spelled(t, "poison"), ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return b.shuffle_vector(b.insert_element(anything, x, ir.Constant(ir.IntType(32), 0)), anything, zeros)
 
 
@@ -72,18 +60,11 @@ def numbered(t: Any) -> Any:
     return ir.Constant(t, list(range(t.count)))
 
 
-def intrinsic(module: ir.Module, name: str, types: list[Any], result: Any, arguments: list[Any]) -> ir.Function:
-    """The intrinsic `llvm.<name>` that is overloaded for `types`."""
-    symbol = ".".join([f"llvm.{name}", *map(_mangled, types)])
-    found = module.globals.get(symbol)
-    return found or ir.Function(module, ir.FunctionType(result, arguments), symbol)
-
-
 def prefetch(b: ir.IRBuilder, at: Any, writes: bool = False, locality: int = 3) -> None:
     """Ask for the line of memory at a pointer, which is not waited for, and need not be there; to all caches, or to
     those that are farther away."""
     i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-    function = intrinsic(b.module, "prefetch", [pointer], ir.VoidType(), [pointer, i32, i32, i32])
+    function = b.module.intrinsic("prefetch", [pointer], ir.VoidType(), [pointer, i32, i32, i32])
     b.call(function, [b.bitcast(at, pointer), i32(int(writes)), i32(locality), i32(1)])
 
 
@@ -92,9 +73,9 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
     t = lanes.type.element
     name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
     if dtype[0] == "f" and combiner in ("add", "mul"):
-        function = intrinsic(b.module, name, [lanes.type], t, [t, lanes.type])
+        function = b.module.intrinsic(name, [lanes.type], t, [t, lanes.type])
         return b.call(function, [ir.Constant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
-    function = intrinsic(b.module, name, [lanes.type], t, [lanes.type])
+    function = b.module.intrinsic(name, [lanes.type], t, [lanes.type])
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
@@ -110,9 +91,3 @@ def first_lane(b: ir.IRBuilder, truths: list[Any]) -> tuple[Any, Any]:
     first = b.cttz(bits, ir.Constant(ir.IntType(1), 0))
     first = b.zext(first, i64) if bits.type.width < 64 else b.trunc(first, i64)
     return first, b.icmp_unsigned("==", bits, ir.Constant(bits.type, 0))
-
-
-def _mangled(t: Any) -> str:
-    if isinstance(t, ir.VectorType):
-        return f"v{t.count}{_mangled(t.element)}"
-    return "p0" if isinstance(t, ir.PointerType) else _LETTERS.get(str(t), str(t))

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
+from tracegrad import llvmir as ir
 from tracegrad.codegen.halves import CALLS, NO, YES, Halves
 from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.scalar_llvm import I64

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.carried import carried_of
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
@@ -103,7 +102,7 @@ class KernelEmitter:
         self.function = ir.Function(module, _type(kernel, names), name)
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
-        self.function.attributes.alignstack = STACK_ALIGNMENT
+        self.function.attributes.add(f"alignstack({STACK_ALIGNMENT})")
         args = list(self.function.args)
         given = dict(zip(names, args))
         self.pointers = {b: given[b] for b in kernel.buffers}
@@ -314,7 +313,6 @@ class KernelEmitter:
             start = self.b.gep(self.pointers[buffer], [self.b.add(at, self.b.mul(by, around.low))])
             by = self.b.mul(by, I64(around.copies))
         with self.b.goto_block(around.head):
-            self.b.position_at_start(around.head)
             pointer = self.b.phi(start.type)
         pointer.add_incoming(start, around.before)
         around.pointers.append((pointer, by))
@@ -348,14 +346,13 @@ class KernelEmitter:
         module = self.b.module
         innermost = depth == len(self.kernel.loops) - 1
         if innermost and is_across(self.kernel):
-            hints = [["llvm.loop.unroll.count", I32(8)], ["llvm.loop.vectorize.enable", BOOL(0)]]
-            return module.add_metadata([module.add_metadata(hint) for hint in hints])
-        hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
+            return module.loop_id([["llvm.loop.unroll.count", I32(8)], ["llvm.loop.vectorize.enable", BOOL(0)]])
+        hints: list[list[Any]] = [["llvm.loop.unroll.disable"]]
         if self.part is not None and not self.part.long:
-            hints.append(module.add_metadata(["llvm.loop.vectorize.enable", BOOL(0)]))
+            hints.append(["llvm.loop.vectorize.enable", BOOL(0)])
         elif innermost and self.kernel.cost <= LIGHTEST:
-            hints.append(module.add_metadata(["llvm.loop.interleave.count", ir.Constant(I32, 4)]))
-        return module.add_metadata(hints)
+            hints.append(["llvm.loop.interleave.count", I32(4)])
+        return module.loop_id(hints)
 
     # -- reductions ----------------------------------------------------------------------------------
     def identities(self, x: Reduce) -> list[Any]:

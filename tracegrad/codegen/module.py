@@ -6,11 +6,9 @@ the sizes of the call is called; one that takes longer runs in chunks (`forked.p
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
 from tracegrad.codegen.llvm import declared_kernel, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce, flattened
@@ -28,13 +26,10 @@ from tracegrad.codegen.vecmath_rare import share_rare_functions
 from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 
-__all__ = ["Part", "as_text", "define_part", "leaves_loops", "module_of_pieces", "place_of"]
+__all__ = ["Part", "define_part", "leaves_loops", "module_of_pieces", "place_of"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
-
-
-_LOOP_ID = r"(?m)^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$"
 
 
 @record(eq=False)
@@ -74,12 +69,6 @@ def module_of_pieces(name: str) -> ir.Module:
     module = ir.Module(name)
     share_rare_functions(module)
     return module
-
-
-def as_text(module: ir.Module) -> str:
-    """The text of a module. A loop's metadata must be distinct and name itself first, which llvmlite's builder cannot
-    write."""
-    return re.sub(_LOOP_ID, r"!\1 = distinct !{ !\1, \2 }", str(module))
 
 
 class _Shared:
@@ -183,9 +172,7 @@ class _Program:
     def stack(self, size: int) -> Any:
         """Memory of this function: so many bytes."""
         with self.b.goto_entry_block():
-            slot = self.b.alloca(ir.ArrayType(I8, max(size, 1)))
-            slot.align = 16
-            return self.b.bitcast(slot, POINTER)
+            return self.b.bitcast(self.b.alloca(ir.ArrayType(I8, max(size, 1)), align=16), POINTER)
 
     def region(self, made: Plan, strip: bool = False) -> ir.Function:
         """The function of a region; with `strip`, or within one, of some of its rows."""
@@ -222,9 +209,7 @@ class _Program:
         kernel = step.kernel
         if step.copies:
             (out,) = step.writes
-            copy = self.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
-            size = self.polys.emit(self.b, step.bytes)
-            self.b.call(copy, [self.pointers[out], self.pointers[step.base], size, ir.Constant(ir.IntType(1), 0)])
+            self.b.memcpy(self.pointers[out], self.pointers[step.base], self.polys.emit(self.b, step.bytes))
         signature, names = kernel.signature()
         alone = step.stands_alone and not self.strip
         in_waves = isinstance(self.plan, Plan) and self.plan.waves is not None
@@ -343,7 +328,7 @@ class _Program:
         signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
         callback = self.b.inttoptr(self.env["callback"], signature.as_pointer())
         first = self.b.gep(slots, [ir.Constant(I32, 0), ir.Constant(I32, 0)])
-        number = ir.Constant(I64, step.number)
+        number: Any = ir.Constant(I64, step.number)
         number = self.b.add(number, self.env["calls"]) if self.nested else number
         self.leave_if_failed(self.b.call(callback, [number, first]))
 

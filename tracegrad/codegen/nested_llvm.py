@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.nested import Block, Branch, Looping, Nested, Once, Repeat, While
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64
@@ -140,8 +139,7 @@ class _Emitter:
             each = self.b.udiv(count, self.b.select(self.b.icmp_signed("<", rows, ONE), ONE, rows))
             target, source = (self.b.gep(p, [self.b.mul(low, each)]) for p in (target, source))
             count = self.b.mul(self.b.sub(high, low), each)
-        copy = self.program.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
-        self.b.call(copy, [target, source, count, ir.Constant(ir.IntType(1), 0)])
+        self.b.memcpy(target, source, count)
 
     def _block(self, name: str) -> Any:
         return self.program.run.append_basic_block(name)
@@ -363,11 +361,10 @@ class _While(_Loop):
     def _clear_last(self) -> None:
         """Zeros for the last rows; those between are not read, and hold what was there."""
         last = self.b.sub(self._word("capacity"), ONE)
-        fill = self.program.module.declare_intrinsic("llvm.memset", [POINTER, I64])
         for base, block in zip(self.stacked, self.step.stacked):
             if block.buffer:
                 row, size = self._row(base, block, last), self._bytes(block.bytes)
-                self.b.call(fill, [row, ir.Constant(I8, 0), size, ir.Constant(ir.IntType(1), 0)])
+                self.b.memset(row, ir.Constant(I8, 0), size)
 
     def test(self, turn: Any) -> Any:
         self._call("cond", [*(c.source for c in self.carries), *self.consts, self.flag])
@@ -394,11 +391,10 @@ class _Branch(_Emitter):
         index = self.b.load(self.b.bitcast(self.index, I64.as_pointer()))
         blocks = [self._block(f"branch.{self.i}.{k}") for k in range(len(self.functions))]
         after, others = self._block(f"after.{self.i}"), self._block(f"others.{self.i}")
-        switch = self.b.switch(index, others)
+        self.b.switch(index, [(ir.Constant(I64, k), block) for k, block in enumerate(blocks)], others)
         self.b.position_at_end(others)
         self.b.cbranch(self.b.icmp_signed("<", index, ZERO), blocks[0], blocks[-1])
-        for k, (name, block) in enumerate(zip(self.functions, blocks)):
-            switch.add_case(ir.Constant(I64, k), block)
+        for name, block in zip(self.functions, blocks):
             self.b.position_at_end(block)
             self._call(name, [*self.consts, *self.results])
             self.b.branch(after)

@@ -32,12 +32,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.avals import short_name
 from tracegrad.codegen.answers import I8, I32, POINTER, Answer, whole
 from tracegrad.codegen.packing import Pack, Unpack
-from tracegrad.codegen.scalar_llvm import BOOL, I64
+from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop
 from tracegrad.ir import Node
 from tracegrad.ops.bits import pack_bits, unpack_bits
@@ -134,9 +133,7 @@ class _Sort(Answer):
 
     def copy(self, x: Any, out: Any) -> None:
         b = self.b
-        copy = self.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
-        size = b.mul(self.n, whole(self.bytes))
-        b.call(copy, [b.bitcast(out, POINTER), b.bitcast(x, POINTER), size, ir.Constant(BOOL, 0)])
+        b.memcpy(b.bitcast(out, POINTER), b.bitcast(x, POINTER), b.mul(self.n, whole(self.bytes)))
 
     def counted(self, x: Any, out: Any) -> None:
         """Sort integers: where they are not far apart, by how many there are of each."""
@@ -343,7 +340,7 @@ class _Chosen(Answer):
                 room = b.icmp_signed("<=", b.add(b.load(self.found), whole(AT_A_TIME)), self.side)
                 with b.if_else(room) as (then, otherwise):
                     with then:
-                        found = b.load(self.found)
+                        found: Any = b.load(self.found)
                         for i in range(AT_A_TIME):
                             index = b.add(first, whole(i))
                             b.store(index, b.gep(out, [found]))

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.answers import I8, I32, Answer, whole
 from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.support import loop

@@ -17,8 +17,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.llvm import kernel_function, kernel_symbol
 from tracegrad.codegen.loops import Check, Kernel, flattened
 from tracegrad.codegen.module import Part, define_part, leaves_loops, place_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64
 
@@ -19,9 +18,9 @@ class PolyEmitter:
         self.env = env
 
     def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
-        total = None
+        total: Any = None
         for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
-            term = ir.Constant(I64, c) if c != 1 or not monomial else None
+            term: Any = ir.Constant(I64, c) if c != 1 or not monomial else None
             for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # what is the same in all turns first
                 term = self.env[s] if term is None else b.mul(term, self.env[s])
             total = term if total is None else b.add(total, term)

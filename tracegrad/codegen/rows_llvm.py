@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
-from tracegrad.codegen.lanes import Spelled, number, of_lanes, splat
+from tracegrad import llvmir as ir
+from tracegrad.codegen.lanes import number, of_lanes, splat
 from tracegrad.codegen.loops import Guard, Load, Reduce, Store
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
 from tracegrad.codegen.vector_llvm import I32, VectorLoop
@@ -201,7 +200,7 @@ class _RowsLoop(VectorLoop):
             for r in range(self.rows):
                 one = self.outer.loaded(self._at_row(x, k, r, last), dtype)
                 if column is None:
-                    column = Spelled(of_lanes(one.type, self.column.lanes), "poison")
+                    column = ir.Spelled(of_lanes(one.type, self.column.lanes), "poison")
                 column = self.b.insert_element(column, one, I32(r))
         return self._spread(column, [min(lane // self.size, self.rows - 1) for lane in range(self.lanes)])
 
@@ -220,7 +219,7 @@ class _RowsLoop(VectorLoop):
         return self.b.shuffle_vector(x, y, ir.Constant(of_lanes(I32, len(lanes)), lanes))
 
     def _spread(self, x: Any, lanes: list[int]) -> Any:
-        return self._shuffled(x, Spelled(x.type, "poison"), lanes)
+        return self._shuffled(x, ir.Spelled(x.type, "poison"), lanes)
 
     def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
         dtype = x.value.dtype

@@ -12,12 +12,11 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen import vecmath
 from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value, popcount
 from tracegrad.codegen.cpu import has_masks_of_bytes
-from tracegrad.codegen.lanes import element_of, horizontal, intrinsic, lanes_of, number, of_lanes, shaped
+from tracegrad.codegen.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
 from tracegrad.codegen.loops import FIRST, SCATTERS, Reduce
 
 __all__ = [
@@ -154,7 +153,7 @@ def _unsigned(b: ir.IRBuilder, x: Any, to: Any) -> Any:
 def _intrinsic(name: str, count: int) -> Callable[..., Any]:
     def emit(b: ir.IRBuilder, *args: Any) -> Any:
         t = args[0].type
-        return b.call(intrinsic(b.module, name, [t], t, [t] * count), args)
+        return b.call(b.module.intrinsic(name, [t], t, [t] * count), args)
 
     return emit
 
@@ -175,7 +174,7 @@ def _extremum(op: str) -> Callable[..., Any]:
 
 
 def _is_zero(x: Any) -> bool:
-    return isinstance(x, ir.Constant) and x.get_reference() == number(x.type, 0.0).get_reference()
+    return isinstance(x, ir.Constant) and x.ref == number(x.type, 0.0).ref
 
 
 _SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
@@ -184,7 +183,7 @@ _SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
 def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> Any:
     """`x * y + z`, rounded once where the machine has an operation for that."""
     t = x.type
-    return b.call(intrinsic(b.module, "fmuladd", [t], t, [t] * 3), [x, y, z], fastmath=flags)
+    return b.call(b.module.intrinsic("fmuladd", [t], t, [t] * 3), [x, y, z], fastmath=flags)
 
 
 def _sign_float(b: ir.IRBuilder, x: Any) -> Any:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop, smaller

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.loops import Kernel, Reduce, accesses
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
@@ -40,7 +39,8 @@ def steps_across(kernel: Kernel) -> list[Poly]:
 def in_stretches(b: ir.IRBuilder, extent: Any, steps: list[Any], write: Any) -> None:
     """Write `write(first, last)` for each stretch of the innermost loop, which has `extent` turns; all are one, if no
     step makes lines collide."""
-    size, largest = ir.Constant(I64, STRETCH), ir.Constant(I64, 1 << 62)
+    size = ir.Constant(I64, STRETCH)
+    largest: ir.Value = ir.Constant(I64, 1 << 62)
     for step in steps:
         apart = b.icmp_signed("!=", b.and_(step, ir.Constant(I64, COLLIDING - 1)), ir.Constant(I64, 0))
         largest = b.select(apart, largest, size)

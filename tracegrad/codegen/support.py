@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.lanes import splat
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
@@ -104,8 +103,7 @@ def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, more: Any, size
 
 def _combine(b: ir.IRBuilder, merge: ir.Function, out: Any, partial: Any, size: Any, chunks: Any) -> None:
     bytes_of = b.ptrtoint(b.gep(ir.Constant(out.type, None), [size]), I64)
-    copy = b.module.declare_intrinsic("llvm.memcpy", [_POINTER, _POINTER, I64])
-    b.call(copy, [b.bitcast(out, _POINTER), b.bitcast(partial, _POINTER), bytes_of, ir.Constant(BOOL, 0)])
+    b.memcpy(b.bitcast(out, _POINTER), b.bitcast(partial, _POINTER), bytes_of)
     one = ir.Constant(I64, 1)
     others = b.sub(chunks, one)
     loop(b, others, lambda c: b.call(merge, [out, b.gep(partial, [b.mul(b.add(c, one), size)]), size]))

@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.fused import computed
 from tracegrad.codegen.lanes import of_lanes, splat

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.lanes import lanes_of
 from tracegrad.codegen.vecmath_erf import erf, erfc, gauss, gauss_half, ndtr
 from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sech2, sigmoid, sinh, tanh

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features
-from tracegrad.codegen.lanes import Spelled, lanes_of
+from tracegrad.codegen.lanes import lanes_of
 from tracegrad.codegen.vecmath_lang import Format, Real
 
 __all__ = ["exponent_of", "has_instructions", "scale"]
@@ -34,7 +33,7 @@ def _instruction(name: str, *operands: Real) -> Real:
     t, lanes = form.real, lanes_of(form.real)
     bits = lanes * form.width
     mask = ir.IntType(max(lanes, 8))
-    arguments = [*(x.value for x in operands), Spelled(t, "zeroinitializer"), ir.Constant(mask, -1)]
+    arguments = [*(x.value for x in operands), ir.Spelled(t, "zeroinitializer"), ir.Constant(mask, -1)]
     if bits == 512:
         arguments.append(ir.Constant(ir.IntType(32), ROUNDING))
     kind = {"f64": "pd", "f32": "ps"}[form.name]

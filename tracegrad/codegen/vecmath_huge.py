@@ -8,8 +8,7 @@ It is scalar code, for `call_where`.
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath_lang import Bits, Pair, Real, fast_two_sum, multiply_pairs
 
 __all__ = ["HALF_PI", "reduce_huge"]
@@ -35,7 +34,7 @@ TWO_OVER_PI = int(
 PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
 
 
-def _window(builder: ir.IRBuilder, number: int, shift: ir.Value, wide: ir.Type) -> ir.Value:
+def _window(builder: ir.IRBuilder, number: int, shift: ir.Value, wide: ir.IntType) -> ir.Value:
     """The bits of `number` from `shift` on, as many as `wide` has. By bytes, since LLVM writes long code for a shift of
     so many bits."""
     name, i8 = f"tg.window.{number.bit_length()}", ir.IntType(8)
@@ -74,7 +73,7 @@ def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     signed = builder.shl(product, wide(2))
     negative = builder.icmp_signed("<", signed, wide(0))
     quadrant = builder.add(builder.lshr(product, wide(fraction_bits)), builder.zext(negative, wide))
-    size = builder.select(negative, builder.neg(signed), signed)
+    size: ir.Value = builder.select(negative, builder.neg(signed), signed)
     zeros = builder.ctlz(size, ir.IntType(1)(1))
     size = builder.shl(size, zeros)
 

@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, TypeVar
 
-from llvmlite import ir
-
-from tracegrad.codegen.lanes import element_of, intrinsic, lanes_of, number, of_lanes
+from tracegrad import llvmir as ir
+from tracegrad.codegen.lanes import element_of, lanes_of, number, of_lanes
 from tracegrad.records import record
 
 __all__ = [
@@ -125,7 +124,8 @@ class Bits(_Lane):
     def _lift(self, other: Bits | int) -> ir.Value:
         if isinstance(other, Bits):
             return other.value
-        return number(self.format.word, other & ((1 << self.format.width) - 1))
+        lifted: ir.Value = number(self.format.word, other & ((1 << self.format.width) - 1))
+        return lifted
 
     def _emit(self, instruction: Callable[..., ir.Value], other: Bits | int) -> Bits:
         return Bits(self.builder, self.format, instruction(self.value, self._lift(other)))
@@ -155,7 +155,7 @@ class Bits(_Lane):
     def taken_from(self, whole: int) -> Bits:
         """`whole` less this, as integers without signs; 0 where that is less than nothing."""
         t, builder = self.format.word, self.builder
-        function = intrinsic(builder.module, "usub.sat", [t], t, [t, t])
+        function = builder.module.intrinsic("usub.sat", [t], t, [t, t])
         return Bits(builder, self.format, builder.call(function, [self._lift(whole), self.value]))
 
     def constant(self, number: int) -> Bits:
@@ -250,7 +250,7 @@ class Real(_Lane):
 def _intrinsic(name: str, first: Real, *others: Real | float) -> Real:
     real, builder = first.format.real, first.builder
     arguments = [first.value, *(first._lift(other) for other in others)]
-    function = intrinsic(builder.module, name, [real], real, [real] * len(arguments))
+    function = builder.module.intrinsic(name, [real], real, [real] * len(arguments))
     return Real(builder, first.format, builder.call(function, arguments))
 
 

@@ -7,10 +7,10 @@ skip what no lane needs. What they give does not depend on the way taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from weakref import WeakSet
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.lanes import lanes_of, of_lanes
 from tracegrad.codegen.vecmath_lang import FORMATS, Format, Mask, Real
 
@@ -64,7 +64,7 @@ def call_unless_all(
     if function is None:
         function = ir.Function(builder.module, ir.FunctionType(form.real, [form.real] * len(arguments)), symbol)
         function.linkage = "internal"
-        set.update(function.attributes, (*RARELY, "noinline", "optnone"))
+        function.attributes.update((*RARELY, "noinline", "optnone"))
         inner = ir.IRBuilder(function.append_basic_block())
         inner.ret(body(*(Real(inner, form, argument) for argument in function.args)).value)
     call = builder.call
@@ -98,12 +98,13 @@ def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.
     """What calls `function` for the lanes of a vector for which a mask holds, and has others from a second vector."""
     lanes = lanes_of(form.real)
     symbol = f"{function.name}x{lanes}"
-    if (found := module.globals.get(symbol)) is not None:
+    found: ir.Function | None = module.globals.get(symbol)
+    if found is not None:
         return found
     mask = of_lanes(ir.IntType(1), lanes)
     several = ir.Function(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
     several.linkage = "internal"
-    set.update(several.attributes, (*RARELY, "noinline", "optnone"))
+    several.attributes.update((*RARELY, "noinline", "optnone"))
     x, holds, result = several.args
     number_type = ir.IntType(32)
     entry, head, call, joined, done = map(several.append_basic_block, ("entry", "head", "call", "joined", "done"))
@@ -145,16 +146,16 @@ def share_rare_functions(module: ir.Module) -> None:
 
 def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
     symbol = f"tg.rare_{name}.{form.name}"
-    if (found := module.globals.get(symbol)) is not None:
+    found: ir.Function | None = module.globals.get(symbol)
+    if found is not None:
         return found
     function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
     if module not in _sharing:
         function.linkage = "internal"
         builder = ir.IRBuilder(function.append_basic_block())
         builder.ret(body(Real(builder, form, function.args[0])).value)
-        set.update(function.attributes, ("noinline", "optnone"))
-    # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
-    set.update(function.attributes, RARELY)
+        function.attributes.update(("noinline", "optnone"))
+    function.attributes.update(RARELY)
     return function
 
 
@@ -171,19 +172,18 @@ def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> N
     for lane in (ir.Constant(ir.IntType(32), k) for k in range(lanes)):
         result = builder.insert_element(result, builder.call(function, [builder.extract_element(result, lane)]), lane)
     builder.ret(result)
-    set.update(variant.attributes, (*RARELY, "noinline", "optnone"))
-    set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{function.name}({name})"')
+    variant.attributes.update((*RARELY, "noinline", "optnone"))
+    function.attributes.add(f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{function.name}({name})"')
     _keep(module, variant)
 
 
 def _keep(module: ir.Module, function: ir.Function) -> None:
     """List `function` among those that LLVM must not drop although nothing calls them yet."""
-    kept = module.globals.get("llvm.compiler.used")
+    kept: Any = module.globals.get("llvm.compiler.used")
     if kept is None:
         kept = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8).as_pointer(), 0), "llvm.compiler.used")
         kept.linkage, kept.section = "appending", "llvm.metadata"
         kept.initializer = ir.Constant(kept.value_type, [])
-    pointer = kept.value_type.element
-    entries = [*kept.initializer.constant, function.bitcast(pointer)]
-    kept.value_type = ir.ArrayType(pointer, len(entries))
+    entries = [*kept.initializer.constant, function]
+    kept.value_type = ir.ArrayType(kept.value_type.element, len(entries))
     kept.initializer = ir.Constant(kept.value_type, entries)

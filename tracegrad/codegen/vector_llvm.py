@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import stores_slowly_with_masks
 from tracegrad.codegen.fetched import fetch_ahead
 from tracegrad.codegen.fused import computed, factors_of
@@ -258,9 +257,8 @@ class VectorLoop:
             self.totals[key] = joined
 
     def _no_unrolling(self, branch: Any) -> None:
-        module = self.b.module
-        hints = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]
-        branch.set_metadata("llvm.loop", module.add_metadata([module.add_metadata(hint) for hint in hints]))
+        hints: list[list[Any]] = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]
+        branch.set_metadata("llvm.loop", self.b.module.loop_id(hints))
 
     # -- what does not vary ----------------------------------------------------------------------------
     def _hoist(self, copy: int) -> None:

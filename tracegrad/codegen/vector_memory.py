@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.cpu import stores_slowly_with_masks
-from tracegrad.codegen.lanes import Spelled, intrinsic, number, of_lanes
+from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
 __all__ = ["Memory"]
@@ -51,7 +50,7 @@ class Memory:
         """The first lanes of a vector; those that it does not have are anything, or false in a mask."""
         if vector.type.count == count:
             return vector
-        others = Spelled(vector.type, ZERO if vector.type.element == BOOL else "poison")
+        others = ir.Spelled(vector.type, ZERO if vector.type.element == BOOL else "poison")
         lanes = [min(k, vector.type.count) for k in range(count)]
         return self.b.shuffle_vector(vector, others, ir.Constant(of_lanes(I32, count), lanes))
 
@@ -69,8 +68,8 @@ class Memory:
         if mask is None:
             return self._register(self.b.load(pointer, align=size, typ=t), dtype)
         mask = self.first(mask, t.count)
-        function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
-        value = self.b.call(function, [pointer, I32(size), mask, Spelled(t, ZERO)])
+        function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
+        value = self.b.call(function, [pointer, I32(size), mask, ir.Spelled(t, ZERO)])
         return self._register(self.first(value, self.lanes), dtype)
 
     def part(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
@@ -81,18 +80,19 @@ class Memory:
         wide = self.lanes * stride
         t, size, given = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize, mask
         places = [min(k // stride, given.type.count - 1) if k % stride == 0 else given.type.count for k in range(wide)]
-        none = Spelled(given.type, ZERO)
+        none = ir.Spelled(given.type, ZERO)
         wanted = self.b.shuffle_vector(given, none, ir.Constant(of_lanes(I32, wide), places))
-        function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, wanted.type, t])
-        every = self.b.call(function, [pointer, I32(size), wanted, Spelled(t, ZERO)])
+        function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, wanted.type, t])
+        every = self.b.call(function, [pointer, I32(size), wanted, ir.Spelled(t, ZERO)])
         lanes = ir.Constant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
-        return self._register(self.b.shuffle_vector(every, Spelled(t, "poison"), lanes), dtype)
+        return self._register(self.b.shuffle_vector(every, ir.Spelled(t, "poison"), lanes), dtype)
 
     def _every(self, pointer: Any, dtype: str, stride: int) -> Any:
         """Every so many elements, taken of vectors as long as the result, of which the last ends with the last element;
         or, where these have but one of them each, loaded one by one."""
         t, size, lanes = of_lanes(memory_type(dtype), self.lanes), dtype_named(dtype).itemsize, self.lanes
-        start, found = self.b.bitcast(pointer, t.element.as_pointer()), Spelled(t, "poison")
+        start = self.b.bitcast(pointer, t.element.as_pointer())
+        found: ir.Value = ir.Spelled(t, "poison")
         if lanes < 2 * stride:
             for k in range(lanes):
                 element = self.b.load(self.b.gep(start, [I64(k * stride)]), align=size)
@@ -110,11 +110,10 @@ class Memory:
         """What lies at `places` from `pointer` on."""
         t, size = self._type(dtype, None)
         mask = number(of_lanes(BOOL, self.lanes), 1) if mask is None else self.first(mask, self.lanes)
-        pointers = self.b.gep(pointer, [places], source_etype=memory_type(dtype))
-        pointers.type = of_lanes(pointer.type, self.lanes)
+        pointers = self.b.gep(pointer, [places])
         types = [pointers.type, I32, mask.type, t]
-        function = intrinsic(self.b.module, "masked.gather", [t, pointers.type], t, types)
-        return self._register(self.b.call(function, [pointers, I32(size), mask, Spelled(t, ZERO)]), dtype)
+        function = self.b.module.intrinsic("masked.gather", [t, pointers.type], t, types)
+        return self._register(self.b.call(function, [pointers, I32(size), mask, ir.Spelled(t, ZERO)]), dtype)
 
     def store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
         """Put a vector of registers to `pointer` and behind it."""
@@ -153,7 +152,7 @@ class Memory:
             return
         value, mask = self.first(value, t.count), self.first(mask, t.count)
         types = [t, pointer.type, I32, mask.type]
-        function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
+        function = self.b.module.intrinsic("masked.store", [t, pointer.type], ir.VoidType(), types)
         self.b.call(function, [value, pointer, I32(size), mask])
 
     def _of_pairs(self, mask: Any) -> Any:
@@ -168,8 +167,8 @@ class Memory:
             value = self.b.load(self.b.bitcast(pointer, t.as_pointer()), align=size, typ=t)
         else:
             mask = self._of_pairs(mask)
-            function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
-            value = self.b.call(function, [pointer, I32(size), mask, Spelled(t, ZERO)])
+            function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
+            value = self.b.call(function, [pointer, I32(size), mask, ir.Spelled(t, ZERO)])
         pairs = self._pairs_of_lanes(size, any_order)
         low, high = (
             self.b.shuffle_vector(value, value, ir.Constant(of_lanes(I32, self.lanes), [2 * k + j for k in pairs]))
@@ -189,7 +188,7 @@ class Memory:
             return
         mask = self._of_pairs(mask)
         types = [t, pointer.type, I32, mask.type]
-        function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
+        function = self.b.module.intrinsic("masked.store", [t, pointer.type], ir.VoidType(), types)
         self.b.call(function, [value, pointer, I32(size), mask])
 
     def _pairs_of_lanes(self, size: int, any_order: bool) -> list[int]:

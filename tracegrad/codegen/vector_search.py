@@ -17,8 +17,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
+from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.lanes import first_lane, horizontal, number, splat
 from tracegrad.codegen.loops import FIRST, Reduce

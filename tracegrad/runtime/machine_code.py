@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from tracegrad.codegen.gemm import GEMM, gemm_module
 from tracegrad.codegen.lapack import NATIVE, lapack_module
-from tracegrad.codegen.module import as_text, module_of_pieces
+from tracegrad.codegen.module import module_of_pieces
 from tracegrad.codegen.ordering import ORDERING, ordering_module
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
@@ -214,7 +214,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
         for piece, key in zip(pieces, keys, strict=True):
             piece.define(module, _symbol(key))
         rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
-        data = native.compile_ir(as_text(module), module.name, pieces[0].kind, pieces[0].optimize)
+        data = native.compile_ir(str(module), module.name, pieces[0].kind, pieces[0].optimize)
     default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
     _compiled += len(pieces)
     advance(done=len(pieces))

@@ -32,7 +32,7 @@ from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_
 from tracegrad.signals import uninterrupted
 
 if TYPE_CHECKING:
-    from llvmlite import ir
+    from tracegrad import llvmir as ir
 
 __all__ = [
     "LOCK",

@@ -1,0 +1,234 @@
+"""Modules, and what they consist of: functions, their blocks, and global variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from tracegrad.llvmir.types import FunctionType, IntType, PointerType, Type, VectorType
+from tracegrad.llvmir.values import Constant, Instruction, Phi, Value
+
+__all__ = ["Argument", "Block", "Function", "GlobalVariable", "Metadata", "Module"]
+
+_LETTERS = {"half": "f16", "float": "f32", "double": "f64"}
+_PLAIN = re.compile(r"[A-Za-z$._][-\w$.]*\Z", re.ASCII)
+
+
+def _quoted(name: str) -> str:
+    """A name as it may stand behind `@` or `%`."""
+    if _PLAIN.match(name):
+        return name
+    return '"{}"'.format("".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02x}" for c in name.encode()))
+
+
+class Metadata:
+    """What a module says of its instructions: a node that has a number."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+
+
+class Module:
+    """A module, the text of which is `str(module)`. Triple and data layout are set by who compiles it.
+
+    >>> module = Module("twice")
+    >>> function = Function(module, FunctionType(IntType(64), [IntType(64)]), "f")
+    >>> print(module)
+    ; ModuleID = 'twice'
+    declare i64 @f(i64 %.a0)
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.globals: dict[str, Any] = {}
+        self._metadata: list[str] = []
+        self._nodes: dict[str, Metadata] = {}
+
+    @property
+    def functions(self) -> list[Function]:
+        """The functions, in the order in which they were made."""
+        return [x for x in self.globals.values() if isinstance(x, Function)]
+
+    def get_unique_name(self, name: str) -> str:
+        """`name`, or it with a number behind, if there is one of that name."""
+        if name not in self.globals:
+            return name
+        return next(each for k in count(1) if (each := f"{name}.{k}") not in self.globals)
+
+    def add_metadata(self, operands: Sequence[Any]) -> Metadata:
+        """The node with these operands: words, constants, other nodes."""
+        text = ", ".join(map(_operand, operands))
+        found = self._nodes.get(text)
+        if found is None:
+            found = self._nodes[text] = self._node(f"!{{ {text} }}")
+        return found
+
+    def loop_id(self, hints: Sequence[Sequence[Any]]) -> Metadata:
+        """A node for one loop, which has these nodes as hints: another than any else, and its own first operand."""
+        others = [self.add_metadata(hint).ref for hint in hints]
+        return self._node(f"distinct !{{ {', '.join([f'!{len(self._metadata)}', *others])} }}")
+
+    def _node(self, text: str) -> Metadata:
+        ref = f"!{len(self._metadata)}"
+        self._metadata.append(f"{ref} = {text}")
+        return Metadata(ref)
+
+    def intrinsic(self, name: str, types: Sequence[Any], result: Any, args: Sequence[Any]) -> Function:
+        """The intrinsic `llvm.<name>` that is overloaded for `types`.
+
+        >>> pair = VectorType(IntType(64), 2)
+        >>> Module().intrinsic("vector.reduce.add", [pair], IntType(64), [pair])
+        <ptr @llvm.vector.reduce.add.v2i64>
+        """
+        symbol = ".".join([f"llvm.{name}", *map(_mangled, types)])
+        return self.globals.get(symbol) or Function(self, FunctionType(result, args), symbol)
+
+    def __str__(self) -> str:
+        lines = [f"; ModuleID = '{self.name}'"]
+        for each in self.globals.values():
+            lines += each.lines()
+        return "\n".join([*lines, *self._metadata])
+
+
+def _mangled(t: Any) -> str:
+    if isinstance(t, VectorType):
+        return f"v{t.count}{_mangled(t.element)}"
+    if isinstance(t, PointerType):
+        return "p0"
+    return f"i{t.width}" if isinstance(t, IntType) else _LETTERS[t.text]
+
+
+def _operand(x: Any) -> str:
+    if isinstance(x, str):
+        return f'!"{x}"'
+    ref: str = x.ref if isinstance(x, Metadata) else x.typed
+    return ref
+
+
+class _Global(Value):
+    """What a module has under a name: its address is the value."""
+
+    __slots__ = ("linkage", "module", "name")
+
+    def __init__(self, module: Module, t: Type, name: str) -> None:
+        if name in module.globals:
+            raise ValueError(f"the module has a {name!r}")
+        super().__init__(t.as_pointer(), f"@{_quoted(name)}")
+        self.module, self.name, self.linkage = module, name, ""
+        module.globals[name] = self
+
+    def lines(self) -> Iterator[str]:
+        """The lines of its text."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class GlobalVariable(_Global):
+    """A global variable, declared only as long as it has no `initializer`."""
+
+    __slots__ = ("global_constant", "initializer", "section", "value_type")
+
+    def __init__(self, module: Module, t: Any, name: str) -> None:
+        super().__init__(module, t, name)
+        self.value_type, self.global_constant, self.section = t, False, ""
+        self.initializer: Constant | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The lines of its text."""
+        linkage = self.linkage or ("" if self.initializer else "external")
+        kind = "constant" if self.global_constant else "global"
+        words = [self.ref, "=", linkage, kind, self.value_type.text, self.initializer.ref if self.initializer else ""]
+        yield " ".join(filter(None, words)) + (f', section "{self.section}"' if self.section else "")
+
+
+class Argument(Value):
+    """An argument of a function."""
+
+    __slots__ = ("attributes",)
+
+    def __init__(self, t: Any, ref: str) -> None:
+        super().__init__(t, ref)
+        self.attributes: list[str] = []
+
+    def add_attribute(self, name: str) -> None:
+        """Promise LLVM something of it: `noalias`."""
+        self.attributes.append(name)
+
+    def declared(self) -> str:
+        """It, in the head of the function."""
+        return " ".join([self.type.text, *self.attributes, self.ref])
+
+
+class Function(_Global):
+    """A function, declared only as long as it has no blocks."""
+
+    __slots__ = ("_labels", "args", "attributes", "blocks", "function_type", "names")
+
+    def __init__(self, module: Module, t: FunctionType, name: str) -> None:
+        super().__init__(module, t, name)
+        self.function_type = t
+        self.args: tuple[Any, ...] = tuple(Argument(kind, f"%.a{k}") for k, kind in enumerate(t.args))
+        self.attributes: set[str] = set()
+        self.blocks: list[Block] = []
+        self.names = count()  # of values
+        self._labels: dict[str, int] = {}  # of blocks, and how many others there are that begin with each
+
+    @property
+    def is_declaration(self) -> bool:
+        """Whether it is defined elsewhere."""
+        return not self.blocks
+
+    @property
+    def entry_basic_block(self) -> Block:
+        """The block that it begins with."""
+        return self.blocks[0]
+
+    def append_basic_block(self, name: str = "block") -> Block:
+        """A new block behind the others, the name of which begins so."""
+        label = name
+        while label in self._labels:
+            self._labels[name] += 1
+            label = f"{name}.{self._labels[name]}"
+        self._labels[label] = 0
+        block = Block(self, label)
+        self.blocks.append(block)
+        return block
+
+    def lines(self) -> Iterator[str]:
+        """The lines of its text."""
+        args = ", ".join(each.declared() for each in self.args)
+        words = ["declare" if self.is_declaration else "define", self.linkage, self.function_type.return_type.text]
+        words += [f"{self.ref}({args})", *sorted(self.attributes)]
+        yield " ".join(filter(None, words)) + (" {" if self.blocks else "")
+        for block in self.blocks:
+            yield f"{block.label}:"
+            yield from map(str, block.phis)
+            yield from [each.line for each in block.body]
+            if block.terminator is not None:
+                yield str(block.terminator)
+        if self.blocks:
+            yield "}"
+
+
+class Block:
+    """Instructions that run one after the other, and the one that says where to go on."""
+
+    __slots__ = ("body", "function", "label", "phis", "ref", "terminator")
+
+    def __init__(self, function: Function, name: str) -> None:
+        self.function, self.label = function, _quoted(name)
+        self.ref = f"%{self.label}"
+        self.phis: list[Phi] = []
+        self.body: list[Instruction] = []
+        self.terminator: Instruction | None = None
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether it says where to go on."""
+        return self.terminator is not None

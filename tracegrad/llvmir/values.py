@@ -1,0 +1,121 @@
+"""Values: constants, and what instructions give."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.llvmir.types import DoubleType, FloatType, HalfType, LiteralStructType, Type, VectorType
+
+if TYPE_CHECKING:
+    from tracegrad.llvmir.module import Metadata
+
+__all__ = ["Constant", "Instruction", "Phi", "Spelled", "Value"]
+
+
+class Value:
+    """Something that instructions can use: of a type, and spelled by `ref` where it is used.
+
+    >>> Constant(FloatType(), 0.5).typed
+    'float 0x3fe0000000000000'
+    """
+
+    __slots__ = ("ref", "type")
+
+    def __init__(self, t: Any, ref: str) -> None:
+        self.type, self.ref = t, ref
+
+    @property
+    def typed(self) -> str:
+        """The spelling behind that of the type."""
+        return f"{self.type.text} {self.ref}"
+
+    def __repr__(self) -> str:
+        return f"<{self.typed}>"
+
+
+class Constant(Value):
+    """The constant `constant`: a number, the constants that each lane or element is, the bytes of an array, or None for
+    what has all bits 0. Of lanes and elements, numbers do too."""
+
+    __slots__ = ("constant",)
+
+    def __init__(self, t: Any, constant: Any) -> None:
+        if isinstance(constant, (list, tuple)):
+            kinds = t.elements if isinstance(t, LiteralStructType) else [t.element] * len(constant)
+            constant = [x if isinstance(x, Value) else Constant(kind, x) for kind, x in zip(kinds, constant)]
+        self.type, self.constant = t, constant
+        self.ref = str(constant) if type(constant) is int else _spelled(t, constant)
+
+
+Type._constant = Constant
+
+
+class Spelled(Constant):
+    """A constant as LLVM's text has it: `poison`, `zeroinitializer`, `splat (double 0x...)`."""
+
+    __slots__ = ()
+
+    def __init__(self, t: Any, text: str) -> None:
+        self.type, self.constant, self.ref = t, text, text
+
+
+_FLOATS = (HalfType(), FloatType(), DoubleType())
+_BRACKETS = {VectorType: ("<", ">"), LiteralStructType: ("{", "}")}
+
+
+def _spelled(t: Any, constant: Any) -> str:
+    if constant is None:
+        return "null" if t.text == "ptr" else "zeroinitializer"
+    if t in _FLOATS:
+        return _float(t, constant)
+    if isinstance(constant, list):
+        left, right = _BRACKETS.get(type(t), ("[", "]"))
+        return f"{left}{', '.join([x.typed for x in constant])}{right}"
+    if isinstance(constant, (bytes, bytearray)):
+        return 'c"{}"'.format("".join(f"\\{byte:02x}" for byte in constant))
+    return str(int(constant))
+
+
+def _float(t: Any, value: Any) -> str:
+    """A float by its bits; one of fewer than 64 bits is written as the double that it is."""
+    if t is not _FLOATS[-1]:
+        kind = "<e" if t is _FLOATS[0] else "<f"
+        value = struct.unpack(kind, struct.pack(kind, value))[0]
+    return f"0x{int.from_bytes(struct.pack('<d', value), 'little'):016x}"
+
+
+class Instruction(Value):
+    """An instruction, which is its line, and the value that it gives, if it does."""
+
+    __slots__ = ("line",)
+
+    def __init__(self, t: Any, ref: str, line: str) -> None:
+        self.type, self.ref, self.line = t, ref, line
+
+    def set_metadata(self, name: str, node: Metadata) -> None:
+        """Say something of this instruction: `!name !node`."""
+        self.line += f", !{name} {node.ref}"
+
+    def __str__(self) -> str:
+        return self.line
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+class Phi(Instruction):
+    """What a value is in a block, by the block that it was entered from."""
+
+    __slots__ = ("incoming",)
+
+    def __init__(self, t: Any, ref: str) -> None:
+        super().__init__(t, ref, f"{ref} = phi {t.text} ")
+        self.incoming: list[tuple[Value, Any]] = []
+
+    def add_incoming(self, value: Value, block: Any) -> None:
+        """It is `value` if the block before is `block`."""
+        self.incoming.append((value, block))
+
+    def __str__(self) -> str:
+        return self.line + ", ".join(f"[ {value.ref}, {block.ref} ]" for value, block in self.incoming)
