@@ -73,6 +73,24 @@ def test_the_elements_of_a_matrix_are_read_at_each_call() -> None:
         np.testing.assert_allclose(f(X), held["A"] @ X + linalg.spsolve(held["A"].tocsc(), X), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.csr_matrix])
+def test_a_matrix_may_find_out_what_it_is_in_traced_code(kind: Any) -> None:
+    """Whether its indices are sorted, and no two equal, SciPy asks when an element is first read, and keeps."""
+    matrix = kind(M)
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        return matrix[1, 1] * x
+
+    assert "_has_canonical_format" not in vars(matrix)
+    assert [*f(X)] == [*(1.5 * X)]
+    matrix.sum_duplicates()
+    assert [*f(X)] == [*(1.5 * X)]
+    assert f.cache_info().traces == 1
+    matrix[1, 1] = 2.0
+    assert [*f(X)] == [*(2.0 * X)]
+
+
 def test_elements_have_derivatives() -> None:
     places = COLUMNS.indices, COLUMNS.indptr
 

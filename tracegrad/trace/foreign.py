@@ -52,6 +52,8 @@ _BASES: tuple[type, ...] = (
 )  # fmt: skip
 # As these, whose modules may not have been imported.
 _ALSO = ("decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
+# What SciPy's sparse arrays find out of what they hold when they are asked, and keep.
+_FOUND_OUT = {"_has_canonical_format", "_has_sorted_indices"}
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 C_FUNCTIONS = (types.BuiltinMethodType, types.MethodWrapperType)
 
@@ -170,7 +172,7 @@ class State:
             size = len(children)
         if isinstance(x, set | frozenset):
             children.sort(key=id)  # their order says nothing while they are the same
-        own = dict(attributes(x))
+        own = {name: value for name, value in attributes(x) if name not in _FOUND_OUT}
         if hasattr(x, "__dict__"):
             self._restored(x.__dict__, dict(x.__dict__))
         return (type(x), size, *own), [*children, *own.values()]
