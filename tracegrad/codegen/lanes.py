@@ -83,7 +83,7 @@ def first_lane(b: ir.IRBuilder, truths: list[Any]) -> tuple[Any, Any]:
     """The number of the first lane of several vectors that is true, and whether none is."""
     count = truths[0].type.count
     whole = ir.IntType(max(count * len(truths), 32))
-    bits = whole(0)
+    bits: Any = whole(0)
     for k, x in enumerate(truths):
         part = b.zext(b.bitcast(x, ir.IntType(count)), whole)
         bits = b.or_(bits, b.shl(part, whole(k * count))) if k else part

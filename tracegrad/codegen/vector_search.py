@@ -152,7 +152,8 @@ class _FirstLoop(VectorLoop):
         starts = [low, identity(self.combiner, self.dtype, self.lanes), self._everywhere_of(low)]
         b.branch(loop)
         b.position_at_end(loop)
-        i, best, begin = phis = [b.phi(x.type) for x in starts]
+        phis: list[Any] = [b.phi(x.type) for x in starts]
+        i, best, begin = phis
         for phi, start in zip(phis, starts):
             phi.add_incoming(start, before)
         values = self._values_from(i)
@@ -209,7 +210,7 @@ class _FirstLoop(VectorLoop):
         """The number of the first element that is the best of all."""
         b, t = self.b, f"i{self.places.width}"
         extremum = splat(b, horizontal(b, self.combiner, self.dtype, best), self.lanes)
-        first = b.select(self._compared("eq", best, extremum), begin, identity("minimum", t, self.lanes))
+        first: Any = b.select(self._compared("eq", best, extremum), begin, identity("minimum", t, self.lanes))
         first = horizontal(b, "minimum", t, first)
         first = first if self.places == I64 else b.sext(first, I64)
         return self._first(first, [self._compared("eq", x, extremum) for x in self._values_from(first)])
