@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.searches import searching
-from tracegrad.codegen.vectors import vector_bytes, vectors_of
+from tracegrad.codegen.searches import Count, searching
+from tracegrad.codegen.vectors import narrowest_bytes, vector_bytes, vectors_of
 
 DTYPES = ("float64", "float32", "int64", "int32", "int16", "int8", "bool")
 LENGTHS = (9, 31, 32, 33, 64, 100, 257, 1000, 4099, 16384, 20001)
@@ -114,6 +114,45 @@ def test_rows_within_other_loops_are_reduced_to_what_numpy_has(function, shape):
     x = np.random.default_rng(0).standard_normal(shape)
     axes = (0, *range(2, len(shape)))
     np.testing.assert_allclose(tg.trace(lambda x: function(x, axis=axes))(x), function(x, axis=axes), rtol=1e-12)
+
+
+COUNTED = {
+    "truths": (np.count_nonzero, "bool"),
+    "bytes": (np.count_nonzero, "int8"),
+    "short ones": (np.count_nonzero, "uint16"),
+    "halves": (np.count_nonzero, "float16"),
+    "those alike": (lambda x: np.sum(x == x[::-1]), "uint8"),
+    "in 32 bits": (lambda x: np.sum(x > 1, dtype=np.int32), "int16"),
+    "in 64 bits": (lambda x: np.sum(x, dtype=np.int64), "bool"),
+    "and more of the same": (lambda x: (np.sum(x > 2), np.sum(x)), "int8"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_truths_are_counted(name):
+    function, dtype = COUNTED[name]
+    traced = tg.trace(function)
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 7, 9, 31, 32, 33, 127, 128, 129, 160, 161, 1000, 4099, 1_000_003):
+        for most in (1, 2, 9):
+            x = rng.integers(0, most, length).astype(dtype)
+            np.testing.assert_array_equal(traced(x), function(x))
+            np.testing.assert_array_equal(traced(x[::3]), function(x[::3]))
+
+
+@pytest.mark.skipif(not vector_bytes() or narrowest_bytes() == 1, reason="needs AVX2, and no masks of bytes")
+def test_which_kernels_count_bits():
+    truths = np.ones(300, bool)
+    for function, x, wanted in (
+        (np.count_nonzero, truths, True),
+        (np.count_nonzero, truths.astype("i1"), True),
+        (lambda x: np.sum(x == 3), truths.astype("u2"), True),
+        (np.count_nonzero, truths.astype("f4"), False),  # of which there are masks
+        (lambda x: np.sum(x, axis=1), truths.reshape(15, 20), False),  # rows of which vectors have several
+        (lambda x: np.sum(x, dtype=float), truths, False),
+    ):
+        counts = [isinstance(searching(k, vectors_of(k))[1], Count) for k in kernels_of(function, x)]
+        assert any(counts) == wanted
 
 
 ROWS = (15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 300, 4099)

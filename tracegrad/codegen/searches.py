@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
@@ -17,8 +18,9 @@ from tracegrad.codegen.loops import FIRST, Compute, Guard, Index, Kernel, Load, 
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
 
-__all__ = ["First", "Search", "first_of", "search_of", "searching"]
+__all__ = ["Count", "First", "Search", "first_of", "search_of", "searching"]
 
+COUNTED = 4  # vectors of truths in a turn
 _ANY = ("logical_or", "add", "maximum")
 _ALL = ("logical_and", "mul", "minimum")
 
@@ -41,14 +43,20 @@ class First(NamedTuple):
     found: Reduce
 
 
-def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | First | None]:
+class Count(NamedTuple):
+    """It looks for all lanes in which `wanted` is true, and counts them."""
+
+    wanted: Operand
+
+
+def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | First | Count | None]:
     """The vectors of `kernel` and what it looks for. Vectors are as long as what is looked at, not as its places."""
     if kernel.body and isinstance(kernel.body[-1], Reduce) and kernel.body[-1].combiner in FIRST:
         return vectors, First(kernel.body[-1])
     short = vectors_to_look_at(kernel) if vectors is None else None
     search = search_of(kernel, vectors or short)
     if search is None:
-        return vectors, None
+        return _counting(kernel) if vectors is None and len(kernel.loops) == 1 else (vectors, None)
     made = vectors or short
     assert made is not None
     seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in made.varying]
@@ -56,6 +64,21 @@ def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, 
     if short is not None or search.place is not None:
         made = made._replace(lanes=max(made.lanes, vector_bytes() // (widest if short else max(widest, 2))))
     return made, search
+
+
+def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
+    """The same of one that counts truths, of elements that are too short for masks: these are as many bits."""
+    if len(kernel.body) < 2 or not isinstance(kernel.body[-1], Reduce):
+        return None, None
+    *looks, truth, total = kernel.body
+    counts = total.combiner == "add" and total.over and isinstance(truth, Compute) and truth.op == "cast"
+    if not counts or truth.out != total.value or total.value.dtype[0] != "i" or truth.args[0].dtype != "bool":
+        return None, None
+    short = vectors_to_look_at(replace(kernel, body=looks))
+    wanted = truth.args[0]
+    if short is None or wanted.name not in short.varying or any(isinstance(x, Guard | Reduce | Store) for x in looks):
+        return None, None
+    return short._replace(at_once=COUNTED, varying=short.varying | {truth.out.name}), Count(wanted)
 
 
 def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:

@@ -22,7 +22,7 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.lanes import first_lane, horizontal, number, splat
 from tracegrad.codegen.loops import FIRST, Reduce
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, identity, operation
-from tracegrad.codegen.searches import First, Search
+from tracegrad.codegen.searches import Count, First, Search
 from tracegrad.codegen.vector_llvm import VectorLoop, vector_loop
 from tracegrad.codegen.vectors import Vectors
 
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["row_loop"]
 
 
-def row_loop(outer: KernelEmitter, vectors: Vectors, search: Search | First | None, low: Any, high: Any) -> None:
+def row_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: Any, high: Any) -> None:
     """As `vector_loop`, for a kernel that may look for something."""
     if search is None:
         vector_loop(outer, vectors, low, high)
     elif isinstance(search, First):
         _FirstLoop(outer, vectors, search, high).emit(low)
+    elif isinstance(search, Count):
+        _CountLoop(outer, vectors, search, high).emit(low)
     else:
         _SearchLoop(outer, vectors, search, high).emit(low)
 
@@ -127,6 +129,23 @@ class _SearchLoop(VectorLoop):
     def _at_most(self, place: Any) -> dict[Any, list[Any]]:
         """The totals, of which none is above a place."""
         return {key: [combine(self.b, "minimum", total, place, "i64")] for key, (total,) in self.totals.items()}
+
+
+class _CountLoop(VectorLoop):
+    """Of which the total is one number, to which the bits of each vector are added."""
+
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Count, high: Any):
+        super().__init__(outer, vectors, high)
+        self.wanted, self.may_pass = search.wanted, True
+
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+        b, truths = self.b, self._value(self.wanted, copy, k)
+        truths = truths if mask is None else b.and_(truths, self.memory.first(mask, self.lanes))
+        bits = b.ctpop(b.bitcast(truths, ir.IntType(self.lanes)))
+        (total,) = self.totals[id(x), copy, k]
+        wide = bits.type.width - total.type.width
+        bits = bits if not wide else (b.trunc if wide > 0 else b.zext)(bits, total.type)
+        self.totals[id(x), copy, k] = [b.add(total, bits)]
 
 
 class _FirstLoop(VectorLoop):
