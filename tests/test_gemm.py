@@ -79,6 +79,26 @@ def test_products_are_numpys_and_nothing_else_is_written(registers: Any, dtype: 
             assert np.array_equal(whole[:, m:], before[:, m:])
 
 
+def test_columns_that_follow_each_other_are_written_and_nothing_behind(
+    registers: Any, dtype: str, monkeypatch: Any
+) -> None:
+    """Vectors that are longer than columns are stored over what comes next, but not over what is another's."""
+    run, _code = made(dtype, registers, monkeypatch)
+    rng = np.random.default_rng(4)
+    for (m, n, k), letters in itertools.product(
+        [(3, 40, 5), (1, 9, 2), (7, 13, 300), (11, 25, 6), (31, 7, 4)], LETTERS
+    ):
+        a, b = factors(rng, letters, (m, n, k), dtype)
+        x, y = (z if letter == ord("N") else z.T for z, letter in zip((a, b), letters))
+        for beta in (0.0, 0.5):
+            whole = rng.standard_normal((n + 9, m)).astype(dtype)
+            before = whole.copy()
+            run(letters, 1.0, a, b, beta, whole.T, (m, n, k))
+            expected = x.astype(float) @ y.astype(float) + beta * before[:n].T
+            np.testing.assert_allclose(whole[:n].T, expected, rtol=0, atol=16 * (k + 4) * np.finfo(dtype).eps)
+            np.testing.assert_array_equal(whole[n:], before[n:])
+
+
 @pytest.mark.parametrize("letters", LETTERS)
 def test_parts_of_a_product_have_the_bits_of_the_whole(dtype: str, letters: Any, monkeypatch: Any) -> None:
     """So it may be cut for threads anywhere, and a row of a batch does not depend on the others."""

@@ -16,7 +16,7 @@ ones it computes as fast as a CPU can, and with less of the first cache than thi
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features
@@ -42,10 +42,12 @@ CROWDED = 2048  # at multiples of so many bytes, columns share places in the cac
 PAGE = 4096  # all of them: there are
 WAYS = 8  # for lines of one place
 ROWS = 8  # of a transposed B that are copied together: they fit in the first cache
-STREWN = 1024  # bytes from a short column to the next, from which on no CPU expects where that is: it is asked for
-SHORT = 128  # bytes of short columns, which are two lines at most
+SHORT = 128  # bytes of short columns, two lines at most: no CPU expects where the next is, if it is farther away. They
+NEAR = 1 << 18  # are asked for, if they span more bytes than would stay in the second cache,
+STREWN = 1024  # as are columns of results that are as many bytes apart
 AHEAD = 3  # parts of B from the one that is multiplied to the one that is asked for
 NARROW = 4  # columns of parts of B that are not as wide as the others
+GROUP = 3  # neighbouring columns that have one address, and distances by which addresses are indexed
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 
@@ -66,6 +68,15 @@ def _registers() -> tuple[int, int]:
     if "avx512f" in features():
         return 64, 8
     return (32, 6) if "avx2" in features() else (16, 6)
+
+
+class _Parts(NamedTuple):
+    """How many columns parts of a block of B have, the wide ones and the others, and how many there are of each."""
+
+    most: Any
+    fewer: Any
+    wide: Any
+    count: Any
 
 
 class _Gemm(Writer):
@@ -91,12 +102,6 @@ class _Gemm(Writer):
         self.a, self.lda, self.m, self.plain, self.straight = (b.select(turns, y, x) for x, y in pairs)
         self.second, self.ldb, self.n = (b.select(turns, x, y) for x, y in pairs[:3])
         self.down, self.ldc = b.select(turns, ldc, I64(1)), b.select(turns, I64(1), ldc)
-        # Of one vector, registers hold the sums of twice the columns, and the cache as many columns, unless they share
-        # their places there.
-        few = b.icmp_signed("<=", self.m, I64(self.lanes))
-        self.low = b.and_(few, b.not_(b.and_(self.share(self.ldb, PAGE), self.straight)))
-        self.most = b.select(self.low, I64(2 * self.width), I64(self.width))
-        self.fewer = b.select(self.low, I64(self.width), I64(NARROW))
         self.panel = self.room(STRIPS * self.tall * (DEEPEST + self.lanes))
         self.corner = self.room(self.tall * 2 * self.width)
         self.packs, self.packed = self.memory()
@@ -136,23 +141,24 @@ class _Gemm(Writer):
 
         def block(i: Any) -> None:
             self.left = b.mul(i, I64(most))
-            columns = smaller(self.b, b.sub(self.n, self.left), I64(most))
-            self.cut(columns)
+            self.columns = smaller(self.b, b.sub(self.n, self.left), I64(most))
+            self.parts = self.cut(I64(self.width), I64(NARROW))
+            # Of one vector, registers hold the sums of twice the columns, and the cache as many columns, unless they
+            # share their places there. A copy lies in the usual parts.
+            usual = b.or_(self.packs, b.and_(self.share(self.ldb, PAGE), self.straight))
+            sizes = ((self.width, 2 * self.width), (NARROW, self.width))
+            self.broad = self.cut(*[b.select(usual, I64(x), I64(y)) for x, y in sizes])
             loop(b, stages, self.stage)
 
         loop(b, self.quotient_up(self.n, most), block)
 
-    def cut(self, columns: Any) -> None:
-        """Cut columns into parts, the wide ones first: as evenly as can be, or those of one vector all whole."""
+    def cut(self, most: Any, fewer: Any) -> _Parts:
+        """The parts of a block."""
         b = self.b
-        parts = self.quotient_up(columns, self.most)
-        missing = b.sub(b.mul(parts, self.most), columns)
-        narrow = b.sdiv(missing, b.sub(self.most, self.fewer))
-        whole = b.sdiv(columns, self.most)
-        rest = self.quotient_up(b.sub(columns, b.mul(whole, self.most)), self.fewer)
-        self.columns = columns
-        self.wide = b.select(self.low, whole, b.sub(parts, smaller(b, narrow, parts)))
-        self.parts = b.select(self.low, b.add(whole, rest), parts)
+        count = self.quotient_up(self.columns, most)
+        missing = b.sub(b.mul(count, most), self.columns)
+        narrow = b.sdiv(missing, b.sub(most, fewer))
+        return _Parts(most, fewer, b.sub(count, smaller(b, narrow, count)), count)
 
     def stage(self, i: Any) -> None:
         """Add the products of some columns of A with as many rows of a block of B."""
@@ -165,15 +171,15 @@ class _Gemm(Writer):
         at = b.select(self.straight, b.add(b.mul(left, self.ldb), first), b.add(b.mul(first, self.ldb), left))
         self.block = b.gep(self.second, [at])
         with b.if_then(self.packs):
-            loop(b, self.quotient_up(self.depth, ROWS), lambda i: loop(b, self.parts, lambda j: self.pack(i, j)))
+            loop(b, self.quotient_up(self.depth, ROWS), self.pack)
         spans = b.mul(b.mul(self.lda, self.depth), I64(self.size))
         fewest = b.select(self.share(self.lda, CROWDED), I64(FEWEST // 2), I64(FEWEST))
         few = b.icmp_signed("<", self.columns, fewest)
-        near = b.or_(b.icmp_signed("<=", spans, I64(LYING)), few)
-        self.lies = b.and_(self.plain, near)
-        short = b.icmp_signed("<=", self.depth, I64(SHORT // self.size))
-        strewn = b.icmp_signed(">=", smaller(self.b, self.ldb, self.ldc), I64(STREWN // self.size))
-        self.strewn = b.and_(b.and_(short, strewn), self.straight)
+        self.lies = b.and_(self.plain, b.or_(b.icmp_signed("<=", spans, I64(LYING)), few))
+        short = b.and_(self.straight, b.icmp_signed("<=", self.depth, I64(SHORT // self.size)))
+        apart = b.icmp_signed(">=", self.ldb, I64(SHORT // self.size))
+        away = b.icmp_signed(">", b.mul(self.ldb, self.n), I64(NEAR // self.size))
+        self.strewn = b.and_(short, b.and_(apart, away))
         # As many strips as there is room for: of short ones, long columns of results are written.
         places = b.add(self.depth, I64(self.lanes))
         strips = b.sdiv(I64(STRIPS * (DEEPEST + self.lanes)), places)
@@ -197,79 +203,93 @@ class _Gemm(Writer):
         low = b.icmp_signed("<=", rest, I64(self.lanes))
         high = b.add(whole, b.select(low, I64(0), I64(1)))
 
-        def part(j: Any) -> None:
-            left, columns = self.extent(j)
-            results = self.result(top, left)
-
-            def strip(i: Any, vectors: int) -> None:
-                begin = b.mul(i, I64(tall))
-                in_place = b.icmp_signed("<", i, lying) if vectors > 1 else half_lies
-                factor = b.select(in_place, b.gep(source, [begin]), self.strip(i))
-                apart = b.select(in_place, self.lda, I64(tall))
-                to = b.gep(results, [b.mul(begin, self.down)])
-                self.results(factor, apart, left, columns, to, b.sub(rows, begin), vectors)
-
+        def part(j: Any, parts: _Parts, body: Any) -> None:
+            left, columns = self.extent(j, parts)
             with b.if_then(self.strewn):
-                self.prefetch_columns(b.add(left, b.mul(I64(AHEAD), self.most)), top)
-            loop(b, high, lambda i: strip(i, 2))
-            with b.if_then(b.and_(low, b.icmp_signed(">", rest, I64(0)))):
-                strip(whole, 1)
+                self.prefetch_columns(b.add(left, b.mul(I64(AHEAD), parts.most)), parts.most, top)
+            body(partial(strip, left=left, columns=columns))
 
-        loop(b, self.parts, part)
+        def strip(i: Any, vectors: int, left: Any, columns: Any) -> None:
+            begin = b.mul(i, I64(tall))
+            in_place = b.icmp_signed("<", i, lying) if vectors > 1 else half_lies
+            factor = b.select(in_place, b.gep(source, [begin]), self.strip(i))
+            apart = b.select(in_place, self.lda, I64(tall))
+            to = self.result(b.add(top, begin), left)
+            self.results(factor, apart, left, columns, to, b.sub(rows, begin), vectors)
+
+        with b.if_then(b.icmp_signed(">", high, I64(0))):
+            some = partial(part, parts=self.parts, body=lambda strip: loop(b, high, partial(strip, vectors=2)))
+            loop(b, self.parts.count, some)
+        with b.if_then(b.and_(low, b.icmp_signed(">", rest, I64(0)))):
+            some = partial(part, parts=self.broad, body=lambda strip: strip(whole, vectors=1))
+            loop(b, self.broad.count, some)
 
     def results(self, strip: Any, apart: Any, left: Any, columns: Any, results: Any, rows: Any, vectors: int) -> None:
         """The results of a strip in some columns."""
         b = self.b
-        whole = b.and_(b.icmp_signed(">=", rows, I64(vectors * self.lanes)), b.not_(self.turns))
+        tall = I64(vectors * self.lanes)
+        whole = b.and_(b.icmp_signed(">=", rows, tall), b.not_(self.turns))
+        whole = b.or_(whole, self.flows(left, columns, tall))
         to, to_apart = b.select(whole, results, self.corner), b.select(whole, self.ldc, I64(self.tall))
         adds = b.and_(self.adds, whole)
-        last = b.sub(columns, I64(1))
 
-        def some(count: int, whole: bool = False) -> None:
-            numbers = [I64(j) if whole else smaller(self.b, I64(j), last) for j in range(count)]
-            sums = self.sums(strip, apart, left, columns, numbers, vectors, whole)
+        def some(count: int, group: int) -> None:
+            numbers = self.numbers(count, group, columns)
+            sums = self.sums(strip, apart, left, columns, numbers, vectors, group)
             self.write(sums, [b.gep(to, [b.mul(j, to_apart)]) for j in numbers], adds)
 
         many, few = (self.width, NARROW) if vectors > 1 else (2 * self.width, self.width)
         with b.if_else(b.icmp_signed(">", columns, I64(few))) as (then, otherwise):
             with then:
-                some(many, vectors == 1)
+                some(many, 1 if vectors > 1 else GROUP)
             with otherwise:
-                some(few)
+                some(few, 1)
         with b.if_then(self.turns):
-            most = vectors * self.lanes
-            self.write_turned(columns, results, smaller(b, rows, I64(most)), most)
+            self.write_turned(columns, results, smaller(b, rows, tall), vectors * self.lanes)
         with b.if_then(b.not_(b.or_(whole, self.turns))):
             self.write_rest(columns, results, rows)
+
+    def flows(self, left: Any, columns: Any, tall: Any) -> Any:
+        """Whether the columns of C follow each other without a gap, so that vectors which are longer may be stored in
+        order, each over what the one before has left behind its column, and the last before the end."""
+        b = self.b
+        dense = b.and_(b.icmp_signed("==", self.m, self.ldc), b.icmp_signed("<=", self.m, tall))
+        behind = b.sub(self.n, b.add(b.add(self.left, left), b.sub(columns, I64(1))))
+        inside = b.icmp_signed("<=", tall, b.mul(behind, self.ldc))
+        return b.and_(b.and_(dense, inside), b.not_(b.or_(self.adds, self.turns)))
+
+    def numbers(self, count: int, group: int, columns: Any) -> list[Any]:
+        """The columns of a part whose sums are computed together, as so many groups of neighbours as it takes. If the
+        part has fewer, some are computed again."""
+        b = self.b
+        sizes = [min(group, count - first) for first in range(0, count, group)]
+        firsts = [smaller(b, I64(i * group), b.sub(columns, I64(size))) for i, size in enumerate(sizes)]
+        return [b.add(first, I64(j)) for first, size in zip(firsts, sizes) for j in range(size)]
 
     def result(self, i: Any, j: Any) -> Any:
         """Where a result is, of a column of the block."""
         b = self.b
         return b.gep(self.c, [b.add(b.mul(b.add(self.left, j), self.ldc), b.mul(i, self.down))])
 
-    def extent(self, i: Any) -> tuple[Any, Any]:
-        """Where a part of a block of B begins, and its columns.
-
-        The last may have fewer than others. It is computed as if it had them, the last column again and again."""
+    def extent(self, i: Any, parts: _Parts) -> tuple[Any, Any]:
+        """Where a part of a block of B begins, and its columns. The last may have fewer than others."""
         b = self.b
-        narrow = b.sub(i, smaller(self.b, i, self.wide))
-        left = b.sub(b.mul(i, self.most), b.mul(narrow, b.sub(self.most, self.fewer)))
-        width = b.select(b.icmp_signed("<", i, self.wide), self.most, self.fewer)
+        narrow = b.sub(i, smaller(self.b, i, parts.wide))
+        left = b.sub(b.mul(i, parts.most), b.mul(narrow, b.sub(parts.most, parts.fewer)))
+        width = b.select(b.icmp_signed("<", i, parts.wide), parts.most, parts.fewer)
         return left, smaller(self.b, width, b.sub(self.columns, left))
 
-    def prefetch_columns(self, left: Any, top: Any) -> None:
-        """Ask for columns of B and C that come later."""
+    def prefetch_columns(self, left: Any, count: Any, top: Any) -> None:
+        """Ask for columns of B that come later, and for those of C if they lie far apart."""
         b = self.b
-        column = b.gep(self.block, [b.mul(left, self.ldb)])
-        result = self.result(top, left)
 
-        def ask(j: Any) -> None:
-            given = b.gep(column, [b.mul(j, self.ldb)])
-            prefetch(b, given)
-            prefetch(b, b.gep(given, [b.sub(self.depth, I64(1))]))
-            prefetch(b, b.gep(result, [b.mul(j, self.ldc)]), writes=True)
+        def ask(column: Any) -> None:
+            prefetch(b, column)
+            prefetch(b, b.gep(column, [b.sub(self.depth, I64(1))]))
 
-        loop(b, self.most, ask)
+        self.walk(count, [(b.gep(self.block, [b.mul(left, self.ldb)]), self.ldb)], ask)
+        with b.if_then(b.icmp_signed(">=", self.ldc, I64(STREWN // self.size))):
+            self.walk(count, [(self.result(top, left), self.ldc)], partial(prefetch, b, writes=True))
 
     def strip(self, i: Any) -> Any:
         """Where a strip is that was put in order."""
@@ -277,20 +297,21 @@ class _Gemm(Writer):
 
     # -- sums ------------------------------------------------------------------------------------------------
     def sums(
-        self, strip: Any, apart: Any, left: Any, columns: Any, numbers: list[Any], vectors: int, whole: bool
+        self, strip: Any, apart: Any, left: Any, columns: Any, numbers: list[Any], vectors: int, group: int
     ) -> list[list[Any]]:
-        """The sums of products over k, of a strip and columns of these numbers in the part of the block at `left`: all
-        of a part of twice the usual width, if it is whole."""
+        """The sums of products over k, of a strip and columns of these numbers in the part of the block at `left`:
+        groups of neighbours, or any, if these are of one."""
         b = self.b
         across = b.select(self.straight, self.ldb, I64(1))
         down = b.select(self.packs, columns, b.select(self.straight, I64(1), self.ldb))
         lying, copied = (b.gep(self.block, [b.mul(left, across)]), b.gep(self.packed, [b.mul(left, I64(DEEPEST))]))
         start = b.select(self.packs, copied, lying)
-        # Registers do not hold the distances of twice as many columns: every third one has an address of its own.
-        group = 3 if whole else len(numbers)
+        # Registers do not hold the distances of twice the usual columns: groups have addresses of their own.
+        group = len(numbers) if group == 1 else group
         starts = [b.gep(start, [b.mul(j, across)]) for j in numbers[::group]]
         step = b.mul(across, I64(self.size))
-        behind = [b.mul(j, step) for j in numbers[:group]]
+        distances = [I64(j) for j in range(group)] if group < len(numbers) else [b.sub(j, numbers[0]) for j in numbers]
+        behind = [b.mul(j, step) for j in distances]
         before = b.block
         inside, after = (b.append_basic_block(name) for name in ("inside", "after"))
         zero = number(self.vector, 0.0)
@@ -323,19 +344,23 @@ class _Gemm(Writer):
 
     def write(self, sums: list[list[Any]], places: list[Any], adds: Any) -> None:
         """Store the results of whole strips, or add them. All are read before one is written: some may be the same."""
-        b = self.b
-        spots = [(x, self.at(place, i)) for column, place in zip(sums, places) for i, x in enumerate(column)]
+        spots = [self.at(place, i) for column, place in zip(sums, places) for i in range(len(column))]
+        for result, place in zip(self.added([x for column in sums for x in column], spots, adds), spots):
+            self.b.store(result, place, align=self.size)
+
+    def added(self, values: list[Any], places: list[Any], adds: Any) -> list[Any]:
+        """Vectors, or, if `adds`, vectors and what is at their places."""
+        b, kind = self.b, values[0].type
         before = b.block
         with b.if_then(adds):
-            factor = self.splat(self.factor)
-            more = [b.fadd(b.fmul(factor, b.load(at, align=self.size)), x) for x, at in spots]
+            factor = splat(b, self.factor, kind.count)
+            more = [b.fadd(b.fmul(factor, b.load(at, align=self.size)), x) for x, at in zip(values, places)]
             inside = b.block
-        results = [b.phi(self.vector) for _ in spots]
-        for result, (x, _), y in zip(results, spots, more):
+        results = [b.phi(kind) for _ in values]
+        for result, x, y in zip(results, values, more):
             result.add_incoming(x, before)
             result.add_incoming(y, inside)
-        for result, (_, at) in zip(results, spots):
-            b.store(result, at, align=self.size)
+        return results
 
     def write_turned(self, columns: Any, results: Any, rows: Any, most: int) -> None:
         """Write some rows of `corner`, which are at most so many, as columns."""
@@ -379,16 +404,7 @@ class _Gemm(Writer):
             def piece(j: Any, done: Any = done, kind: Any = kind) -> None:
                 source, to = b.gep(self.corner, [b.mul(j, I64(self.tall))]), b.gep(results, [b.mul(j, self.ldc)])
                 own, place = (b.bitcast(b.gep(x, [done]), kind.as_pointer()) for x in (source, to))
-                x = b.load(own, align=self.size)
-                before = b.block
-                with b.if_then(self.adds):
-                    factor = splat(b, self.factor, kind.count)
-                    more = b.fadd(b.fmul(factor, b.load(place, align=self.size)), x)
-                    inside = b.block
-                found = b.phi(kind)
-                found.add_incoming(x, before)
-                found.add_incoming(more, inside)
-                b.store(found, place, align=self.size)
+                b.store(*self.added([b.load(own, align=self.size)], [place], self.adds), place, align=self.size)
 
             with b.if_then(b.icmp_signed("!=", here, I64(0))):
                 loop(b, columns, piece)
@@ -400,20 +416,22 @@ class _Gemm(Writer):
         """Copy the whole strips that do not lie in order, and what is left, with zeros for rows that are not there."""
         b, tall = self.b, self.tall
 
-        def piece(p: Any, i: Any, halves: Any, load: Any) -> None:
-            at = b.gep(source, [b.add(b.mul(p, self.lda), b.mul(i, I64(tall)))])
-            to = b.gep(self.strip(i), [b.mul(p, I64(tall))])
+        def piece(at: Any, to: Any, halves: Any, load: Any) -> None:
             for half in halves:
                 self.store(load(b.gep(at, [I64(half * self.lanes)])), to, half)
 
-        count = b.sub(whole, lying)
-        with b.if_then(b.icmp_signed(">", count, I64(0))):
-            loop(b, self.depth, lambda p: loop(b, whole, lambda i: piece(p, i, range(2), self.load)))
+        def column(at: Any, to: Any) -> None:
+            strips = [(at, I64(tall)), (to, self.pitch)]
+            self.walk(whole, strips, partial(piece, halves=range(2), load=self.load))
+
+        with b.if_then(b.icmp_signed("<", lying, whole)):
+            self.walk(self.depth, [(source, self.lda), (self.panel, I64(tall))], column)
+        columns = [(b.gep(source, [b.mul(whole, I64(tall))]), self.lda), (self.strip(whole), I64(tall))]
         for half in range(2):
             more = b.sub(rest, I64(half * self.lanes))
             with b.if_then(b.icmp_signed(">", more, I64(0))):
-                load = partial(self.masked, mask=self.below(more))
-                loop(b, self.depth, partial(piece, i=whole, halves=[half], load=load))
+                load = partial(self.masked, count=more)
+                self.walk(self.depth, columns, partial(piece, halves=[half], load=load))
 
     def turn(self, source: Any, rows: Any, i: Any) -> None:
         """Transpose a strip of A. Rows that are not there are the last one again."""
@@ -438,37 +456,44 @@ class _Gemm(Writer):
             done = b.mul(whole, I64(self.lanes))
             rest = b.sub(self.depth, done)
             with b.if_then(b.icmp_signed(">", rest, I64(0))):
-                square(done, partial(self.masked, mask=self.below(rest)))
+                square(done, partial(self.masked, count=rest))
 
         low = b.icmp_signed("<=", b.sub(rows, b.mul(i, I64(self.tall))), I64(self.lanes))
         loop(b, b.select(low, I64(1), I64(2)), half)
 
-    def pack(self, i: Any, j: Any) -> None:
-        """Copy some rows and columns of a block of the transposed B: of each row the first four, and the last four."""
+    def pack(self, i: Any) -> None:
+        """Copy some rows of a block of the transposed B, part by part: of each row the first four and the last four."""
         b, four = self.b, ir.VectorType(self.t, 4).as_pointer()
-        left, columns = self.extent(j)
         first = b.mul(i, I64(ROWS))
         rows = smaller(b, b.sub(self.depth, first), I64(ROWS))
-        source = b.gep(self.block, [b.add(left, b.mul(first, self.ldb))])
-        to = b.gep(self.packed, [b.add(b.mul(left, I64(DEEPEST)), b.mul(first, columns))])
+        source = b.gep(self.block, [b.mul(first, self.ldb)])
 
-        def row(p: Any, columns: Any) -> None:
-            at, place = b.gep(source, [b.mul(p, self.ldb)]), b.gep(to, [b.mul(p, columns)])
+        def row(at: Any, to: Any, columns: Any) -> None:
             for begin in (I64(0), b.sub(columns, I64(4))):
                 x = b.load(b.bitcast(b.gep(at, [begin]), four), align=self.size)
-                b.store(x, b.bitcast(b.gep(place, [begin]), four), align=self.size)
+                b.store(x, b.bitcast(b.gep(to, [begin]), four), align=self.size)
 
-        def few(p: Any) -> None:
-            at, place = b.gep(source, [b.mul(p, self.ldb)]), b.gep(to, [b.mul(p, columns)])
-            loop(b, columns, lambda j: b.store(b.load(b.gep(at, [j])), b.gep(place, [j])))
+        def few(at: Any, to: Any, columns: Any) -> None:
+            loop(b, columns, lambda j: b.store(b.load(b.gep(at, [j])), b.gep(to, [j])))
 
-        whole = b.and_(b.icmp_signed("==", columns, I64(self.width)), b.icmp_signed("==", rows, I64(ROWS)))
-        with b.if_else(whole) as (then, otherwise):
-            with then:
-                for p in range(ROWS):
-                    row(I64(p), I64(self.width))
-            with otherwise, b.if_else(b.icmp_signed(">=", columns, I64(4))) as (several, rest):
-                with several:
-                    loop(b, rows, partial(row, columns=columns))
-                with rest:
-                    loop(b, rows, few)
+        def whole(at: Any, to: Any) -> None:
+            for _ in range(ROWS):
+                row(at, to, I64(self.width))
+                at, to = b.gep(at, [self.ldb]), b.gep(to, [I64(self.width)])
+
+        def part(j: Any) -> None:
+            left, columns = self.extent(b.add(done, j), self.parts)
+            to = b.gep(self.packed, [b.add(b.mul(left, I64(DEEPEST)), b.mul(first, columns))])
+            ways = [(b.gep(source, [left]), self.ldb), (to, columns)]
+            with b.if_else(b.icmp_signed(">=", columns, I64(4))) as (then, otherwise):
+                with then:
+                    self.walk(rows, ways, partial(row, columns=columns))
+                with otherwise:
+                    self.walk(rows, ways, partial(few, columns=columns))
+
+        # The last of the wide parts may have fewer columns.
+        every = b.sdiv(smaller(b, self.columns, b.mul(self.parts.wide, self.parts.most)), self.parts.most)
+        done = b.select(b.icmp_signed("==", rows, I64(ROWS)), every, I64(0))
+        begin, step = b.gep(self.packed, [b.mul(first, I64(self.width))]), I64(DEEPEST * self.width)
+        self.walk(done, [(source, I64(self.width)), (begin, step)], whole)
+        loop(b, b.sub(self.parts.count, done), part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad import llvmir as ir
@@ -42,9 +43,22 @@ class Writer:
     def at_least_one(self, x: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, I64(1)), I64(1), x)
 
-    def below(self, count: Any) -> Any:
-        """The lanes with numbers below `count`."""
-        return self.b.icmp_signed("<", numbered(ir.VectorType(I64, self.lanes)), self.splat(count))
+    def walk(self, count: Any, ways: Sequence[tuple[Any, Any]], body: Callable[..., None]) -> None:
+        """Emit `body(*pointers)` for so many turns of a loop, in each of which pointers are a step further: `ways` are
+        where they begin, and the steps. No pass looks for the addresses of such loops."""
+        b = self.b
+        before = b.block
+        inside, after = (b.append_basic_block(name) for name in ("inside", "after"))
+        b.cbranch(b.icmp_signed(">", count, I64(0)), inside, after)
+        b.position_at_end(inside)
+        left, pointers = b.phi(I64), [b.phi(start.type) for start, _ in ways]
+        body(*pointers)
+        following = [b.sub(left, I64(1)), *[b.gep(x, [step]) for x, (_, step) in zip(pointers, ways)]]
+        b.cbranch(b.icmp_signed(">", following[0], I64(0)), inside, after)
+        for x, y, z in zip([left, *pointers], [count, *[start for start, _ in ways]], following):
+            x.add_incoming(y, before)
+            x.add_incoming(z, b.block)
+        b.position_at_end(after)
 
     def splat(self, x: Any) -> Any:
         """`x` in all lanes."""
@@ -59,9 +73,11 @@ class Writer:
     def store(self, x: Any, pointer: Any, i: int = 0) -> None:
         self.b.store(x, self.at(pointer, i), align=self.size)
 
-    def masked(self, pointer: Any, mask: Any) -> Any:
-        """What is at a place in the lanes of a mask, and zeros."""
-        place = self.at(pointer, 0)
+    def masked(self, pointer: Any, count: Any) -> Any:
+        """So many elements, and zeros. The mask is made here: in another block, it would be of narrower integers."""
+        place, integer = self.at(pointer, 0), ir.IntType(8 * self.size)
+        count = splat(self.b, self.b.trunc(count, integer) if self.size < 8 else count, self.lanes)
+        mask = self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
         kind = ir.FunctionType(self.vector, [place.type, I32, mask.type, self.vector])
         name = f"llvm.masked.load.v{self.lanes}f{8 * self.size}.p0"
         function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
