@@ -97,6 +97,20 @@ def test_calls_with_keywords_stay_on_the_hot_path_beside_calls_without() -> None
     np.testing.assert_array_equal([c()[0] for c in calls], [-2, -2, 2, -2])
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "i2", "u1", "?", "c16"])
+def test_arrays_with_a_dtype_object_of_their_own_stay_on_the_hot_path(dtype: str) -> None:
+    """As those have that were unpickled, by joblib or in another process."""
+    usual = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
+    own = usual.view(np.dtype(dtype, copy=True))
+    assert own.dtype is not usual.dtype
+    f, g = tg.trace(lambda x: x + x), tg.trace(lambda x: x + own)
+    assert most_calls(lambda: f(usual), lambda: f(own)) <= 1
+    assert most_calls(lambda: g(usual), lambda: g(own)) <= 1
+    for x in (usual, own, usual.astype(usual.dtype.newbyteorder())):
+        np.testing.assert_array_equal(f(x), x + x, strict=True)
+        np.testing.assert_array_equal(g(x), x + own, strict=True)
+
+
 X = np.array([1.0, 3.0])
 SIGNATURES = ["{}, y=2.0", "y, {}=2.0", "{}, /, y=2.0", "y, *, {}=2.0", "y, *rest, {}=2.0", "y, **{}"]
 NAMES = ["x", "r", "entry", "x0", "a0", "type", "len", "MISS", "_", "more", "keywords", "out", "unusual", "self", "is_"]

@@ -542,11 +542,13 @@ def test_the_block_is_laid_out_as_documented() -> None:
     words = block_words(spec, [(3, 4), ()], [(5,)], [7, -8], arena_bytes=65, release_gil=True)
     assert words[: Word.HEADER].tolist() == [3, 0, words.ctypes.data + 8 * (len(words) - 2), 2, 1, 128, *[0] * 8]
     assert words[Word.HEADER :].tolist() == [
-        *(id(np.ndarray), id(F64), 2, 3, 4),
+        *(id(np.ndarray), words[Word.HEADER + 1], 2, 3, 4),
         *(id(float), 0, 0),
         *(np.dtype(np.int8).num, id(np.dtype(np.int8)), 1, 5),
         *(7, -8),
     ]
+    told = words[Word.HEADER + 1].tobytes()
+    assert (told[:3], int.from_bytes(told[4:], sys.byteorder)) == (b"fd=", F64.num)
 
 
 def test_another_array_layout_means_the_portable_way(monkeypatch: pytest.MonkeyPatch) -> None:

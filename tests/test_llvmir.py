@@ -124,10 +124,10 @@ def test_conversions_and_bits() -> None:
     def body(b: ir.IRBuilder, x: Any) -> Any:
         short = b.trunc(x, I8)
         real = b.fpext(b.fptrunc(b.uitofp(b.not_(b.sext(short, I32)), DOUBLE), FLOAT), DOUBLE)
-        counted = b.add(b.ctlz(x, I1(0)), b.mul(b.cttz(x, I1(0)), I64(100)))
+        counted = b.add(b.ctlz(x, I1(0)), b.mul(b.add(b.cttz(x, I1(0)), b.ctpop(x)), I64(100)))
         return b.add(b.add(b.fptosi(real, I64), counted), b.neg(b.ptrtoint(b.inttoptr(x, POINTER), I64)))
 
-    assert run(I64, [(I64, 40)], body) == np.float32(2**32 - 41) + 58 + 300 - 40
+    assert run(I64, [(I64, 40)], body) == np.float32(2**32 - 41) + 58 + 500 - 40
 
 
 def test_vectors() -> None:

@@ -92,7 +92,7 @@ def _exponent(b: ir.IRBuilder, x: Any) -> Any:
 
 def popcount(b: ir.IRBuilder, x: Any) -> Any:
     """How many bits of an integer are 1."""
-    return b.call(b.module.intrinsic("ctpop", [x.type], x.type, [x.type]), [x])
+    return b.ctpop(x)
 
 
 # -- half precision: 10 digits, exponents from -14 to 15 ---------------------------------------------------------------

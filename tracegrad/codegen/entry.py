@@ -8,15 +8,16 @@ What the entry point must know of a program and its shapes stands in *the block*
 `self` of a builtin. Addresses in it are of this process; nothing of it is ever stored. In words of 8 bytes:
 
     header      see `Word`
-    inputs      for each: type object, dtype descriptor (0 for a Python float), ndim, dimensions; of an array that
-                is not in row-major order: 0, dtype descriptor, ndim, dimensions, strides, and how far from its
-                first element, in bytes, the lowest one lies
+    inputs      for each: type object, what tells its dtype from others (0 for a Python float), ndim, dimensions; of
+                an array that is not in row-major order: 0, the same of its dtype, ndim, dimensions, strides, and how
+                far from its first element, in bytes, the lowest one lies
     outputs     for each: NumPy's number of the dtype (-1 - k if it is the input k), dtype descriptor, ndim, dimensions
     values      the program's own: `tg_run` gets the address of the first
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.records import record
 
 __all__ = [
+    "DTYPE_OFFSET",
     "RUN",
     "SLOT_BYTES",
     "Apart",
@@ -42,6 +44,8 @@ __all__ = [
 ]
 
 RUN = "tg_run"
+# Where a dtype descriptor says what it is: kind, letter, byte order, and number of the dtype, in 8 bytes.
+DTYPE_OFFSET = 24
 SLOT_BYTES = 16  # for the value of a 0-d output; complex long doubles do not fit
 Shape = tuple[int, ...]
 
@@ -193,7 +197,7 @@ def block_words(
     words[Word.ARENA_BYTES] = -(-arena_bytes // 64) * 64
     for x, shape in zip(spec.inputs, input_shapes, strict=True):
         kind = id(float) if x.kind == "float" else id(np.ndarray) if x.strides is None else 0
-        words += [kind, 0 if x.kind == "float" else _descriptor(x.dtype), len(shape), *shape]
+        words += [kind, 0 if x.kind == "float" else _told_apart(x.dtype), len(shape), *shape]
         words += [] if x.strides is None else [*x.strides, lowest(shape, x.strides)]
     for y, shape in zip(spec.outputs, output_shapes, strict=True):
         words += [y.dtype.num if y.donor < 0 else -1 - y.donor, _descriptor(y.dtype), len(shape), *shape]
@@ -205,6 +209,11 @@ def block_words(
 def lowest(shape: Shape, strides: Shape) -> int:
     """How far from the first element of an array, in bytes, that with the lowest address lies."""
     return sum([(n - 1) * s for n, s in zip(shape, strides) if s < 0])
+
+
+def _told_apart(dtype: np.dtype[Any]) -> int:
+    """What a dtype has in common with equal ones and no others. Unpickled arrays do not have NumPy's own descriptor."""
+    return ctypes.c_int64.from_address(_descriptor(dtype) + DTYPE_OFFSET).value
 
 
 def _descriptor(dtype: np.dtype[Any]) -> int:

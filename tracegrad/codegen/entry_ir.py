@@ -26,7 +26,7 @@ from __future__ import annotations
 import sys
 from string import Template
 
-from tracegrad.codegen.entry import SLOT_BYTES, Apart, Container, Flag, Place, Word
+from tracegrad.codegen.entry import DTYPE_OFFSET, SLOT_BYTES, Apart, Container, Flag, Place, Word
 from tracegrad.codegen.entry_around import AROUND
 from tracegrad.codegen.looks import INTERRUPTED
 
@@ -39,6 +39,7 @@ HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
 # Where the machine code looks, in bytes.
 OFFSETS = {
     "TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "STRIDES": 40, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16,
+    "DTYPE": DTYPE_OFFSET,
 }  # fmt: skip
 _SIZES = {
     "GOOD_FLAGS": 0x0101,  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
@@ -140,7 +141,7 @@ input:
   %arg = load ptr, ptr %arg_at
   %type = call ptr @field(ptr %arg, i64 $TYPE)
   %type_wanted = call ptr @address(ptr %record, i64 0)
-  %descr_wanted = call ptr @address(ptr %record, i64 1)
+  %dtype_wanted = call i64 @word(ptr %record, i64 1)
   %nd_wanted = call i64 @word(ptr %record, i64 2)
   %dims_wanted = getelementptr i64, ptr %record, i64 3
   %by_strides = icmp eq ptr %type_wanted, null
@@ -149,7 +150,7 @@ input:
   br i1 %type_fits, label %kind, label %miss
 
 kind:
-  %is_float = icmp eq ptr %descr_wanted, null
+  %is_float = icmp eq i64 %dtype_wanted, 0
   br i1 %is_float, label %float, label %array
 
 float:
@@ -158,7 +159,9 @@ float:
 
 array:
   %descr = call ptr @field(ptr %arg, i64 $DESCR)
-  %descr_fits = icmp eq ptr %descr, %descr_wanted
+  %dtype_at = getelementptr i8, ptr %descr, i64 $DTYPE
+  %dtype = load i64, ptr %dtype_at
+  %dtype_fits = icmp eq i64 %dtype, %dtype_wanted
   %nd32 = call i32 @field32(ptr %arg, i64 $ND)
   %nd = sext i32 %nd32 to i64
   %nd_fits = icmp eq i64 %nd, %nd_wanted
@@ -166,7 +169,7 @@ array:
   %flags_wanted = select i1 %by_strides, i32 $ALIGNED, i32 $GOOD_FLAGS
   %flags_masked = and i32 %flags32, %flags_wanted
   %flags_fit = icmp eq i32 %flags_masked, %flags_wanted
-  %two_fit = and i1 %descr_fits, %nd_fits
+  %two_fit = and i1 %dtype_fits, %nd_fits
   %three_fit = and i1 %two_fit, %flags_fit
   br i1 %three_fit, label %array_dims, label %miss
 

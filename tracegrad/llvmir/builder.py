@@ -208,9 +208,13 @@ class IRBuilder:
         """How many bits are 0 behind the last that is 1."""
         return self._counted("cttz", x, zero_is_poison)
 
-    def _counted(self, name: str, x: Value, zero_is_poison: Value) -> Value:
+    def ctpop(self, x: Value) -> Value:
+        """How many bits are 1."""
+        return self._counted("ctpop", x)
+
+    def _counted(self, name: str, x: Value, *more: Value) -> Value:
         t = x.type
-        return self.call(self.module.intrinsic(name, [t], t, [t, _BOOL]), [x, zero_is_poison])
+        return self.call(self.module.intrinsic(name, [t], t, [t, *[y.type for y in more]]), [x, *more])
 
     # -- vectors and structures ----------------------------------------------------------------------------------
     def extract_element(self, vector: Value, lane: Value) -> Value:

@@ -112,6 +112,8 @@ def _layout_is_known() -> bool:
             tuple(dims) == x.shape,
             tuple(strides) == x.strides,
             read(word, x, "DESCR") == id(x.dtype),
+            read(ctypes.c_char * 3, x.dtype, "DTYPE") == f"{x.dtype.kind}{x.dtype.char}{x.dtype.byteorder}".encode(),
+            ctypes.c_int32.from_address(id(x.dtype) + OFFSETS["DTYPE"] + 4).value == x.dtype.num,
             read(number, x, "ARRAY_FLAGS") & 0x101 == flags,
         )
         if not all(looks_right):
@@ -432,7 +434,7 @@ def _portable_input(x: Any, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, 
     """The argument as an array; None if it is not what the program was compiled for."""
     if wanted.kind == "float":
         return np.array(x) if type(x) is float else None
-    if type(x) is not np.ndarray or x.dtype is not np.dtype(wanted.dtype.char) or x.shape != shape:
+    if type(x) is not np.ndarray or x.dtype != np.dtype(wanted.dtype.char) or x.shape != shape:
         return None
     if wanted.strides is None:
         fits = x.flags.c_contiguous

@@ -73,7 +73,7 @@ def strides_of(lies: Lies) -> tuple[Strides | None, ...]:
 def _readable(x: np.ndarray[Any, Any]) -> Strides | None:
     """The strides of an array that is a part of a block, and worth the bother."""
     strides = tuple([s if n > 1 else 0 for n, s in zip(x.shape, x.strides)])
-    plain = x.flags.aligned and x.dtype is np.dtype(x.dtype.char)  # else no entry point takes it
+    plain = x.flags.aligned and x.dtype == np.dtype(x.dtype.char)  # else no entry point takes it
     return strides if plain and x.nbytes >= SMALL and _block_of(x.shape, strides, x.itemsize) is not None else None
 
 

@@ -84,7 +84,7 @@ def conformed(x: Any) -> Any:
         if is_constant(x):
             return _UNUSED
         array = np.asarray(x)
-    dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
+    dtype = _CANONICAL[array.dtype]  # a long long is a long
     if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
