@@ -478,6 +478,39 @@ def test_complex_numbers_are_sorted_as_numpy_sorts_them() -> None:
         np.testing.assert_array_equal(tg.trace(function)(z), function(z))
 
 
+COMPLEX_ORDER: dict[str, Any] = {
+    "sort": np.sort,
+    "argsort": np.argsort,
+    "stable": lambda z: np.argsort(z, kind="stable"),
+    "searchsorted": lambda z: np.searchsorted(np.sort(z), z),
+    "on the right": lambda z: np.searchsorted(np.sort(z), z, side="right"),
+    "partition": lambda z: np.partition(z, len(z) // 2) if len(z) else z,
+    "argpartition": lambda z: np.argpartition(z, len(z) // 3) if len(z) else z,
+    "unique": lambda z: np.unique(z, return_inverse=True)[1],
+}
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", COMPLEX_ORDER)
+def test_complex_numbers_are_in_numpys_order(name: str, dtype: str) -> None:
+    rng, parts = np.random.default_rng(0), np.array([-np.inf, -1.0, -0.0, 0.0, 1.0, 2.0, np.inf, np.nan])
+    f = COMPLEX_ORDER[name]
+    traced = tg.trace(f)
+    for n in (0, 1, 2, 7, 16, 17, 33, 1000):
+        for some in (parts[1:6], parts):
+            z = np.empty(n, dtype)
+            z.real, z.imag = rng.choice(some, n), rng.choice(some, n)
+            np.testing.assert_array_equal(traced(z), f(z))
+            np.testing.assert_array_equal(f(tg.tensor(z)), f(z))
+
+
+def test_complex_numbers_have_no_order_in_pytorch() -> None:
+    z = tg.tensor(A.ravel())
+    for f in (tg.sort, tg.argsort, lambda z: tg.topk(z, 2), lambda z: tg.searchsorted(z, z)):
+        with pytest.raises(tg.errors.UnsupportedError, match="complex numbers is not supported"):
+            f(z)
+
+
 MOVED: dict[str, tuple[Any, list[str]]] = {
     "concatenate": (lambda x, y: np.concatenate([x, y], axis=1), ["concatenate"]),
     "stack": (lambda x, y: np.stack([x, y, x], axis=2), ["concatenate", *["reshape"] * 2]),

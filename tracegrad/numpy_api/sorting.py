@@ -7,38 +7,19 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted, raveled, to_dtype
+from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops import selecting, sorting
-from tracegrad.ops.complex_numbers import imag, real
-from tracegrad.ops.elementwise import greater_equal, less
-from tracegrad.ops.linear import concatenate, reshape
-from tracegrad.ops.scans import cumsum
 
-__all__ = ["argpartition", "argsort", "complex_order", "partition", "searchsorted", "sort"]
+__all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
 
 
 def _is_stable(kind: str | None, stable: bool | None) -> bool:
     if kind not in (None, "quicksort", "heapsort", "mergesort", "stable"):
         raise ValueError(located(f"sort kind must be one of 'quick', 'heap', or 'stable' (got {kind!r})"))
     return bool(stable) or kind in ("mergesort", "stable")
-
-
-def complex_order(x: Any, axis: int) -> Any:
-    """The order of complex numbers: by the real parts, then by the imaginary ones; those with a nan come last."""
-    re, im = real(x), imag(x)
-    order = argsort(im, axis, stable=True)
-    for key in (re, 2 * np.isnan(re) + 1 * np.isnan(im)):
-        order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis, stable=True), axis)
-    return order
-
-
-def _ranks(x: Any, axis: int) -> Any:
-    """The places of complex numbers in their order: integers in the same order."""
-    return argsort(complex_order(x, axis), axis)
 
 
 @implements(np.sort, refuses=("order",))
@@ -48,7 +29,8 @@ def sort(
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
     x, k = along_axis("sort", a, axis)
     if x.dtype.kind == "c":
-        return laid(take_along_axis(x, complex_order(x, k), k), "K", x)
+        order = sorting.argsort(x, axis=k, descending=False, stable=True)
+        return laid(take_along_axis(x, order, k), "K", x)
     return laid(sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0], "K", x)
 
 
@@ -60,8 +42,6 @@ def argsort(
     if axis == -1 and not arrays(a)[0].shape:
         axis = None  # NumPy sorts one number, if that is asked for its order only
     x, k = along_axis("argsort", a, axis)
-    if x.dtype.kind == "c":
-        return complex_order(x, k)
     return sorting.argsort(x, axis=k, descending=False, stable=_is_stable(kind, stable))
 
 
@@ -87,7 +67,6 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introsele
 
 
 def _argpartition(x: Any, places: tuple[int, ...], axis: int) -> Any:
-    x = _ranks(x, axis) if x.dtype.kind == "c" and places else x
     if not places:
         return sorting.argsort(x, axis=axis, descending=False, stable=False)
     return selecting.argpartition(x, places=places, axis=axis)
@@ -116,17 +95,4 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise ValueError(located(f"search side must be one of 'left' or 'right' (got {side!r})"))
     if sorter is not None:
         x = take_along_axis(x, array(sorter, peer), 0)
-    if x.dtype.kind == "c":
-        return _searched(x, values, side == "right")
     return sorting.searchsorted(x, values, right=side == "right")
-
-
-def _searched(x: Any, values: Any, right: bool) -> Any:
-    """Where complex values belong in a sorted row: the number of its elements before each when all are in order."""
-    sought = raveled(values)
-    m, n = sought.shape[0], x.shape[0]
-    both = concatenate(*((x, sought) if right else (sought, x)), axis=0)  # of equal ones, the first come first
-    order = complex_order(both, 0)
-    of_row = less(order, n) if right else greater_equal(order, m)
-    before = take_along_axis(cumsum(to_dtype(of_row, "int64"), axis=0), argsort(order, 0), 0)
-    return reshape(along(before, 0, n, n + m) if right else along(before, 0, 0, m), shape=values.shape)

@@ -14,7 +14,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import arange, broadcast_to, reduced_shape, reshape
-from tracegrad.ops.op import Op, Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Op, Several, primitive
 from tracegrad.ops.samples import integers, uniform
 from tracegrad.ops.sorting import argsort, cumargmax, cumargmin
 
@@ -155,7 +155,7 @@ for _op in (argselect_at, select_at):
 
 
 # -- partitions --------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def argpartition(x: Any, *, places: Places, axis: int) -> Any:
     """Indices along `axis` that put each element of `places` where it is in the sorted order, what is less before."""
     return np.argpartition(x, places, axis=axis)

@@ -17,7 +17,7 @@ from tracegrad.ops.batching import repeated
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import arange, broadcast_to, reduced_shape, reshape
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import integers, uniform
 
 __all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
@@ -31,7 +31,7 @@ def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
 
 
 # -- argsort ---------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def argsort(x: Any, *, axis: int, descending: bool, stable: bool | None) -> Any:
     """The indices that sort `x` along `axis`; if `stable`, equal elements keep their order, either way. If that is
     None, nothing depends on it, and compiled code may have another order than NumPy."""
@@ -202,7 +202,7 @@ def _() -> Any:
 
 
 # -- searchsorted ----------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def searchsorted(x: Any, values: Any, *, right: bool) -> Any:
     """Where to insert `values` into `x`, sorted along its last axis, to keep it sorted.
 

@@ -13,7 +13,7 @@ from tracegrad.numpy_api.joining import along, concatenate
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.shapes import moveaxis
-from tracegrad.numpy_api.sorting import complex_order, sort
+from tracegrad.numpy_api.sorting import sort
 from tracegrad.ops import sorting
 from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import isnan, logical_and, logical_not, not_equal, subtract
@@ -100,8 +100,6 @@ def _ranked(x: Any, stable: bool | None, peer: Any) -> tuple[Any, Any]:
         order = row_order(_keys(x))
     elif stable is False:
         return None, sort(x, 0)
-    elif x.dtype.kind == "c":
-        order = complex_order(x, 0)
     else:
         order = sorting.argsort(x, axis=0, descending=False, stable=stable)
     return order, gather(x, order, axes=(0,))

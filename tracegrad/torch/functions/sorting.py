@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
@@ -35,9 +36,16 @@ _CumMin = return_type("cummin", "values", "indices")
 _Mode = return_type("mode", "values", "indices")
 
 
+def _ordered(x: Any) -> Any:
+    """`x`; complex numbers, which only NumPy has an order of, raise UnsupportedError."""
+    if x.dtype.kind == "c":
+        raise UnsupportedError(located("the order of complex numbers is not supported"))
+    return x
+
+
 def _with_axis(input: Any, dim: int) -> tuple[Any, int]:
     """The array, which gets an axis if it has none, and the axis that `dim` names."""
-    x = one(input)
+    x = _ordered(one(input))
     k = dim_of(dim, len(x.shape))
     return (x if x.shape else reshape(x, shape=(1,))), k
 
@@ -231,7 +239,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
         )
     if sorter is not None:
         x = take_along_axis(x, array(sorter, peer), -1)
-    found = sorting.searchsorted(x, values, right=_side(right, side))
+    found = sorting.searchsorted(_ordered(x), values, right=_side(right, side))
     return cast(found, dtype="int32") if out_int32 else found
 
 
