@@ -277,3 +277,17 @@ def test_a_call_that_runs_as_plain_python_is_explained_by_the_reason():
     assert "Singular matrix" in explained.plain
     assert f"runs as plain Python, uncompiled: {explained.plain}" in str(explained)
     assert not f.explain({"w": X}, X).plain
+
+
+def test_it_says_how_arguments_are_read_that_are_not_in_row_major_order() -> None:
+    scale = np.arange(3000.0)
+    f = tg.trace(lambda x, y, n: np.sum(np.sin(x) * scale[0]) + y[0] * n, static_argnums=2)
+    x, y = np.arange(20000.0)[::2], np.arange(8.0)[::2]
+    entry = ["x: f64[10000], copied into row-major order", "y: f64[4], copied into row-major order", "n == 2 (static)"]
+    assert list(f.explain(x, y, 2).entry_guards) == entry
+    for _ in range(3):
+        f(x, y, 2)
+    told = f.explain(x, y, 2)
+    assert list(told.entry_guards) == ["x: f64[10000], read where it lies, by strides (16,)", *entry[1:]]
+    assert "load b0[2*i0]" in str(told)
+    assert list(f.explain(x.copy(), y.copy(), 2).entry_guards) == ["x: f64[10000]", "y: f64[4]", entry[2]]

@@ -2,6 +2,7 @@
 theirs, and few programs."""
 
 import itertools
+import os
 import subprocess
 import sys
 
@@ -315,6 +316,33 @@ def test_entry_points_of_other_builds_read_by_strides_too(monkeypatch):
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
+IN_ANOTHER_PROCESS = """
+import numpy as np, tracegrad as tg
+from tracegrad.runtime.program import machine_code_count
+x = np.arange(6000.0).reshape(100, 60)
+f, g = tg.trace(lambda x: np.sum(np.sin(x) * 2.0, axis=1)), tg.grad(lambda x: np.sum(x**3))
+for part in (x[:, ::2], x[5:, 3:40], x[::-1].T):
+    for _ in range(4):
+        np.testing.assert_allclose(f(part), np.sum(np.sin(part) * 2.0, axis=1), rtol=1e-13)
+        np.testing.assert_allclose(g(part), 3.0 * part**2, rtol=1e-13)
+print(machine_code_count(), f.cache_info().traces + g.cache_info().traces)
+"""
+
+
+def test_another_process_finds_on_disk_what_reads_by_strides(tmp_path):
+    given = {"TRACEGRAD_CACHE_DIR": str(tmp_path), "TRACEGRAD_CACHE": "1", "TRACEGRAD_CACHE_TRACES": "1"}
+    (tmp_path / "program.py").write_text(IN_ANOTHER_PROCESS)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    counts = [
+        [int(word) for word in subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True,
+                                              check=True).stdout.split()]
+        for _ in range(2)
+    ]  # fmt: skip
+    assert counts[0][0] > 0
+    assert counts[0][1] > 0
+    assert counts[1] == [0, 0]
+
+
 GUARDED = """
 import ctypes, mmap, sys
 import numpy as np

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from tracegrad.ir.printing import names_of
 from tracegrad.ops.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.layouts import Lies
 from tracegrad.runtime.why import show_key
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
@@ -86,20 +88,21 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
 
     call = fun.binder.take_apart_fitting(args, kwargs)
     waited = fun.waiting(call)
-    path, *_ = fun.find(call)
+    path, _, captured = fun.find(call)
     rewind(call)
-    if path.waits:
-        path.program.compile()
+    program, lies = path.answering([*call.leaves, *captured])
+    if program is not None and program.tier is not None:
+        program.compile()
     recalled = getattr(path.program, "recalled", False)  # whose graph has no lines
     trace = fun.find_in_full(call)[0].trace if recalled else path.trace
-    report = getattr(path.program, "report", None)
+    report = getattr(program, "report", None)
     made = getattr(report, "plan", None)
     names = trace.input_names(fun.binder.leaf_names(call))
     graph, optimized = trace.graph.named(names), getattr(report, "optimized", None)
     return Explanation(
         name=fun.name,
         where=describe(fun.fun).where,
-        entry_guards=tuple(show_key(fun.binder, call.key)),
+        entry_guards=tuple(_entry_guards(show_key(fun.binder, call.key), lies)),
         world_guards=tuple(_world_guards(trace, names_of(graph))),
         value_guards=tuple(_value_guards(trace, names_of(graph))),
         loops=tuple(_loops(trace, graph)),
@@ -115,6 +118,17 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
         plain=trace.raised,
     )
+
+
+def _entry_guards(lines: Sequence[str], lies: Lies) -> Iterator[str]:
+    """The guards on the leaves, and of arrays that are not in row-major order, how they are read."""
+    for line, lie in itertools.zip_longest(lines, lies[: len(lines)]):
+        if lie is None:
+            yield line
+        elif lie.strides is None:
+            yield f"{line}, copied into row-major order"
+        else:
+            yield f"{line}, read where it lies, by strides {lie.strides}"
 
 
 def _world_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:

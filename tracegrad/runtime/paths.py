@@ -108,6 +108,12 @@ class Path:
         found = lies_of(inputs, self.trace.layouts)
         return found if not found or strides_of(found) in self._laid else copied(found)
 
+    def answering(self, inputs: Sequence[Any]) -> tuple[Any, Lies]:
+        """The program that has answered such a call, and how it takes the arrays."""
+        lies = self.lies(inputs)
+        program = self._laid.get(strides_of(lies), self.program)
+        return (self.program, copied(lies)) if program is COMES else (program, lies)
+
     def ready(self, lies: Lies) -> bool:
         """Whether there is machine code for calls whose arrays lie so."""
         program = self._laid.get(strides_of(lies), self.program)
