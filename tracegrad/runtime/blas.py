@@ -281,12 +281,14 @@ def _tiling(core: str) -> dict[str, str]:
 
 def _tiled_source(name: str, tiling: dict[str, str]) -> str:
     single = name.startswith("s")
-    joins_columns = single and tiling["joins"] == "true"
+    joins = tiling["joins"] == "true"
+    joins_columns = single and joins
     words = tiling | {
         "name": name,
         "type": "float" if single else "double",
         "narrow": "128" if single and not joins_columns else "64",
         "narrowest": "32" if joins_columns else "128" if single else "64",
+        "alone": "1048576" if joins and not single else "2097152",
         "low": "16" if single else "32",
         "little": "524288" if single else "2097152",
         "thin": "64" if single else "0",

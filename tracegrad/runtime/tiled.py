@@ -10,7 +10,8 @@ from string import Template
 
 __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
-# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) run in the calling thread.
+# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds, or 2**20 of doubles by AVX2 (some 50
+# us), run in the calling thread: to wake another takes as long as it would save.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
 # And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
 # into whole columns, up to 512 of them, down to 512 bytes, or 32 floats where one thread need not cut, until there are
@@ -29,7 +30,7 @@ __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
 SMALL_A = 2**16
-# Products of our own (`codegen.gemm`) are those below that size, of floats with a transposed B below a quarter of it;
+# Products of our own (`codegen.gemm`) are those below 2**21, of floats with a transposed B below a quarter of it;
 # those whose A is low or short; and, of floats, those that are cut into rows otherwise, if A is no larger than 2 MiB:
 # 0.4 to 1.0 of OpenBLAS's time on a Zen 3.
 #
@@ -59,7 +60,7 @@ measured:
   %depth = call i64 @integer(ptr %k)
   %area = mul i64 %height, %width
   %work = mul i64 %area, %depth
-  %small = icmp slt i64 %work, 2097152
+  %small = icmp slt i64 %work, $alone
   %owned = call i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transb, ptr %alpha)
   %routine = select i1 %owned, ptr $own, ptr $raw
   %by_blas = xor i1 %owned, true
@@ -159,7 +160,8 @@ halve:
   %columns_next = select i1 %wide, i64 %columns_double, i64 %columns_so_far
   br label %measure
 limit:
-  %bits = select i1 %plain, i64 18, i64 20
+  %read_fast = or i1 %plain, %owned
+  %bits = select i1 %read_fast, i64 18, i64 20
   %most = lshr i64 %work, %bits
   %rows_most = call i64 @llvm.smin.i64(i64 %rows_so_far, i64 %most)
   %columns_left = sdiv i64 %most, %rows_most
