@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad import ad
+from tracegrad.ops.elementwise import floor, multiply
+from tracegrad.ops.linear import cast
 from tracegrad.ops.pieces import stack
 from tracegrad.torch.tape import eager_vjp
 
@@ -426,3 +429,19 @@ def test_a_cotangent_that_is_zero_moves_through_what_is_gathered_behind_a_choice
     with tg.disable_jit():
         moved = tg.jvp(tg.grad(f), (np.zeros(3),), (np.array([1.0, 2.0, 3.0]),))[1]
     assert np.array_equal(moved, [18.0, 36.0, 0.0])
+
+
+def test_receivers_are_the_operands_that_a_derivative_flows_through_to_floating_answers():
+    x, y = np.ones(3), np.full(3, 2.0)
+    product = multiply(x, y)
+    whole = cast(product, dtype="int64")
+    tape = [
+        (product, multiply, (x, y), {}),
+        (whole, cast, (product,), {"dtype": "int64"}),
+        (floor(product), floor, (product,), {}),
+        (multiply(product, product), multiply, (product, product), {}),
+        (multiply(y, 2.0), multiply, (y, 2.0), {}),
+    ]
+    assert list(map(list, ad.receivers(tape, [x]))) == [[0], [], [], [0, 1], []]
+    (ct,) = [ad.reverse_sweep(tape[:1], ad.receivers(tape[:1], [x]), {id(product): y})[id(x)]]
+    assert ct.tolist() == [4.0, 4.0, 4.0]

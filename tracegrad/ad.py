@@ -18,32 +18,38 @@ from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
 __all__ = [
-    "Entry", "active_values", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_each",
-    "pull_masked", "reverse_sweep",
+    "Entry", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_each", "pull_masked",
+    "receivers", "reverse_sweep",
 ]  # fmt: skip
 
 Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
 
 
-def active_values(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any], Hashable] = id) -> set[Hashable]:
-    """Keys of the values through which a derivative with respect to `wanted` flows."""
+def receivers(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any], Hashable] = id) -> list[Sequence[int]]:
+    """For each entry, the positions of the operands through which a derivative with respect to `wanted` flows."""
     active = {key(x) for x in wanted if x.dtype.kind in "fc"}
+    found: list[Sequence[int]] = []
     for ans, op, operands, _ in tape:
-        for i, x in enumerate(operands):
-            if type(x) not in LITERALS and key(x) in active and op.differentiable_in(i):
-                active.update([key(y) for y in _results(ans) if y.dtype.kind in "fc"])
-                break
-    return active
+        places: Sequence[int] = [
+            i for i, x in enumerate(operands)
+            if type(x) not in LITERALS and key(x) in active and op.differentiable_in(i)
+        ]  # fmt: skip
+        if places:
+            answers = [key(y) for y in _results(ans) if y.dtype.kind in "fc"]
+            active.update(answers)
+            places = places if answers else ()
+        found.append(places)
+    return found
 
 
 def reverse_sweep(
     tape: Reversible[Entry],
+    receivers: Sequence[Sequence[int]],
     seeds: Mapping[Hashable, Any],
-    active: Callable[[Any], bool],
     key: Callable[[Any], Hashable] = id,
     masks: dict[Hashable, Any] | None = None,
 ) -> dict[Hashable, Any]:
-    """Cotangents by key, from `seeds`, the cotangents of some answers; only `active` operands receive one.
+    """Cotangents by key, from `seeds`, the cotangents of some answers; of each entry the `receivers` get one.
 
     Every rule is applied in ops, so the cotangents are of the kind of the operands: ndarrays, Tensors with a tape of
     their own, or nodes of a graph.
@@ -54,38 +60,28 @@ def reverse_sweep(
     """
     cotangents = dict(seeds)
     masks = {} if masks is None else masks
-
-    def arrive(x: Any, ct: Any, mask: Any) -> None:
-        if ct is None:
-            return
-        k = key(x)
-        if k in cotangents:
-            ct, mask = accumulate(cotangents[k], ct), either_mask(masks.get(k), mask)
-        cotangents[k], masks[k] = ct, mask
-
-    for ans, op, operands, params in reversed(tape):
+    for (ans, op, operands, params), wanted in zip(reversed(tape), reversed(receivers)):
+        if not wanted:
+            continue
+        pulled: Iterable[tuple[Any, Any]]
         if type(ans) is tuple:
             cts = tuple([cotangents.get(key(y)) if y.dtype.kind in "fc" else None for y in ans])
             if all(ct is None for ct in cts):
                 continue
-            wanted = _receivers(op, operands, active)
             pulled = pull_all_masked(op, wanted, cts, [masks.get(key(y)) for y in ans], ans, operands, params)
-            for i, (ct_x, mask_x) in zip(wanted, pulled):
-                arrive(operands[i], ct_x, mask_x)
-            continue
-        k = key(ans)
-        ct, mask = cotangents.get(k), masks.get(k)
-        if ct is None or ans.dtype.kind not in "fc":
-            continue
-        wanted = _receivers(op, operands, active)
-        for i, (ct_x, mask_x) in zip(wanted, pull_each(op, wanted, ct, mask, ans, operands, params)):
-            arrive(operands[i], ct_x, mask_x)
+        else:
+            k = key(ans)
+            ct = cotangents.get(k)
+            if ct is None:
+                continue
+            pulled = pull_each(op, wanted, ct, masks.get(k), ans, operands, params)
+        for i, (ct, mask) in zip(wanted, pulled):
+            if ct is not None:
+                k = key(operands[i])
+                if k in cotangents:
+                    ct, mask = accumulate(cotangents[k], ct), either_mask(masks.get(k), mask)
+                cotangents[k], masks[k] = ct, mask
     return cotangents
-
-
-def _receivers(op: Op, operands: tuple[Any, ...], active: Callable[[Any], bool]) -> list[int]:
-    """The positions of the operands that receive a cotangent."""
-    return [i for i, x in enumerate(operands) if type(x) not in LITERALS and op.differentiable_in(i) and active(x)]
 
 
 def forward_sweep(
@@ -139,6 +135,8 @@ def pull_each(
 ) -> Iterable[tuple[Any, Any]]:
     """As `pull_masked`, for all the operands that are wanted."""
     if not op.pulls_all:
+        if mask is None and op is not where:
+            return ((op.pull(i, ct, ans, operands, params), None) for i in wanted)
         return (pull_masked(op, i, ct, mask, ans, operands, params) for i in wanted)
     found = op.pull_all(wanted, ct, ans, operands, params)
     moved = mask is not None and op.form.moves

@@ -92,6 +92,17 @@ def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Nod
     return part
 
 
+class _Values(dict[Node, Any]):
+    """One value of each node, made when it is first asked for."""
+
+    def __init__(self, builder: TraceBuilder):
+        self.builder = builder
+
+    def __missing__(self, node: Node) -> Any:
+        found = self[node] = self.builder.value(node)
+        return found
+
+
 class Tape:
     """Entries of a tape; iterating, either way, tells the builder the user's line of each.
 
@@ -100,7 +111,7 @@ class Tape:
 
     def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
         self.builder, self.nodes = builder, [node for node in nodes if node.picks is None]
-        self._values: dict[Node, Any] = {}
+        self._value = _Values(builder).__getitem__
         self.entries = [self._entry(node) for node in self.nodes]
 
     def _entry(self, node: Node) -> ad.Entry:
@@ -110,12 +121,6 @@ class Tape:
         value = self.builder.value if "rule" in params else self._value
         operands = tuple([x if type(x) in LITERALS else value(x) for x in node.inputs])
         return self.builder.valued(node) if node.several else value(node), node.op, operands, params
-
-    def _value(self, node: Node) -> Any:
-        found = self._values.get(node)
-        if found is None:
-            found = self._values[node] = self.builder.value(node)
-        return found
 
     def __iter__(self) -> Iterator[ad.Entry]:
         return self._located(range(len(self.nodes)))

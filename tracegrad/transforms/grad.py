@@ -53,7 +53,7 @@ class Pullback:
         self.inputs, self.outputs = list(inputs), [x.node for x in outputs]
         nodes = [x.node for x in inputs]
         self.tape = Tape(builder, part_of(builder.nodes, nodes, self.outputs))
-        self.active = ad.active_values(self.tape.entries, inputs, key=node_of)
+        self.receivers = ad.receivers(self.tape.entries, inputs, key=node_of)
 
     def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
         """Cotangents of the inputs, for one cotangent per output (None: zero)."""
@@ -61,7 +61,7 @@ class Pullback:
         for node, ct in zip(self.outputs, cotangents):
             if ct is not None:
                 seeds[node] = accumulate(seeds[node], ct) if node in seeds else ct
-        found = self.tape.swept(ad.reverse_sweep, seeds, lambda x: x.node in self.active)
+        found = self.tape.swept(ad.reverse_sweep, self.receivers, seeds)
         return [found[x.node] if x.node in found else zeros_like(x) for x in self.inputs]
 
 

@@ -23,12 +23,12 @@ def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Grap
         outputs, entries = replay(graph, args[:n])
         # Nodes that are equal, as x + y and y + x, have become one: its cotangent goes on once.
         tape = list({_key(entry[0]): entry for entry in entries}.values())
-        active = ad.active_values(tape, [args[i] for i in wrt], key=_node)
+        receivers = ad.receivers(tape, [args[i] for i in wrt], key=_node)
         seeds: dict[Any, Any] = {}
         for i, ct in zip(seeded, args[n:]):
             k = _node(outputs[i])
             seeds[k] = accumulate(seeds[k], ct) if k in seeds else ct
-        cts = ad.reverse_sweep(tape, seeds, lambda x: _node(x) in active, key=_node)
+        cts = ad.reverse_sweep(tape, receivers, seeds, key=_node)
         found[:] = [i for i in wrt if _node(args[i]) in cts]
         return [*outputs, *(cts[_node(args[i])] for i in found)]
 

@@ -115,7 +115,7 @@ class CompositeNode(Node):
         recipe = self.recipe
         tape = recipe.tape(values)
         inputs = [values[k] for k in recipe.inputs]
-        active = ad.active_values(tape, [x for x, e in zip(inputs, self.edges) if e])
+        receivers = ad.receivers(tape, [x for x, e in zip(inputs, self.edges) if e])
         seeds: dict[Any, Any] = {}
         masks: dict[Any, Any] = {}
         for (slot, _), ct in zip(recipe.outputs, cts):
@@ -123,7 +123,7 @@ class CompositeNode(Node):
                 k = id(values[slot])
                 masks[k] = ct.mask if ct.__class__ is Masked and k not in seeds else None
                 seeds[k] = added(seeds[k], unmasked(ct)) if k in seeds else unmasked(ct)
-        found = ad.reverse_sweep(tape, seeds, lambda x: id(x) in active, masks=masks)
+        found = ad.reverse_sweep(tape, receivers, seeds, masks=masks)
         return [_with_mask(found.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
 
     def _placed(self, cts: Sequence[Any]) -> Any:
