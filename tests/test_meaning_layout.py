@@ -578,3 +578,21 @@ def test_a_body_knows_how_arrays_from_outside_lie(layout: str) -> None:
         expected = f(1.0, held)
     for a, b in zip(tg.trace(f)(1.0, held), expected):
         np.testing.assert_allclose(a, b)
+
+
+def test_what_an_index_gives_another_shape_lies_in_row_major_order_without_being_asked() -> None:
+    places = []
+
+    def fun(x: Array) -> Array:
+        column = x[:, None]
+        places.append(column.stand_in)
+        assert column.strides == (24, 24, 8)
+        assert np.shares_memory(x, column)
+        column[0] = 7.0
+        return column + x[:, ::-1][:, None]
+
+    x = np.arange(6.0).reshape(2, 3)
+    updated = x.copy()
+    updated[0] = 7.0
+    assert np.array_equal(tg.trace(fun)(x), updated[:, None] + updated[:, None, ::-1])
+    assert places == [None]

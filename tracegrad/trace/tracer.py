@@ -30,7 +30,7 @@ from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.views import Origin, replayed
+from tracegrad.trace.views import Origin, itself, replayed
 from tracegrad.trace.watchers import Unknown, is_watched
 
 __all__ = ["Tracer"]
@@ -277,9 +277,12 @@ class Tracer(ArrayMethods, Value):
             return own._viewed(result, put, lying)
         if not self.shape and not self.is_array:
             return result
-        placed = result.origin is not None or result.starts
-        place = lying(self._place()) if lying else result._place()[...] if placed else self._place()[...]
-        root = result._root()
+        origin, place = result.origin, None
+        if lying:
+            place = lying(self._place())
+        elif result.stand_in is not None or origin is None or origin.base is not self or origin.put is None:
+            place = (self if origin is None and not result.starts else result)._place()[...]
+        root = result._root()  # where there is no place, that of a reshape is found when it is asked for
         starts = root.starts if root is not self._root() else ()
         return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)
 
@@ -374,7 +377,7 @@ class Tracer(ArrayMethods, Value):
         if has_order(self._place(), order):
             same = Tracer(self.builder, self.node)
             same.is_array = self.is_array
-            return self._registered(same, _itself, self.asks, self._place()[...])
+            return self._registered(same, itself, self.asks, self._place()[...])
         return self._registered(self._laid(order, self), None, self.asks, None, shared=False)
 
     def in_memory(self, order: tuple[int, ...]) -> Any:
@@ -494,7 +497,3 @@ def _may_be_of_sizes(index: Any) -> bool:
         if type(x) is slice and (isinstance(x.start, Tracer) or isinstance(x.stop, Tracer)):
             return True
     return False
-
-
-def _itself(base: Any, new: Any) -> Any:
-    return new

@@ -14,7 +14,7 @@ from tracegrad.trace.builder import TraceBuilder
 if TYPE_CHECKING:
     from tracegrad.trace.tracer import Tracer
 
-__all__ = ["Origin", "replayed", "take_shape"]
+__all__ = ["Origin", "itself", "replayed", "take_shape"]
 
 
 class Origin(NamedTuple):
@@ -31,6 +31,11 @@ class Origin(NamedTuple):
     asks: int
     shared: bool
     starts: tuple[tuple[Tracer, int], ...] = ()
+
+
+def itself(base: Any, new: Any) -> Any:
+    """What an array is with `new` in the place of a view of all of it."""
+    return new
 
 
 def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
