@@ -18,7 +18,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Node
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import add
-from tracegrad.ops.linear import concatenate, reshape
+from tracegrad.ops.linear import concatenate, reshape, slice
 from tracegrad.ops.patches import patches
 from tracegrad.rolling import FEWEST_TURNS
 from tracegrad.rolling.windows import Window, operands_of_all, window_of
@@ -40,7 +40,8 @@ class _Term(NamedTuple):
 
 def sums_of_windows(nodes: Sequence[Node]) -> Mapping[Node, Callable[[Moved], Node]]:
     """The sums among `nodes` that are convolutions, each with what writes it as one product."""
-    if [x.op for x in nodes].count(matmul) < FEWEST_TURNS:
+    ops = [x.op for x in nodes]
+    if ops.count(matmul) < FEWEST_TURNS or slice not in ops:
         return {}
     readers = Counter([x for operands in operands_of_all(nodes) for x in operands])
     found, seen = {}, set[Node]()

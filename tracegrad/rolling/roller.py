@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,7 @@ SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
 class Roller:
     def __init__(self, builder: TraceBuilder, outputs: Sequence[Node], start: int):
         self.builder, self.outputs = builder, list(outputs)
-        self.tokens: dict[Any, int] = {}
-        self.kinds: dict[int, tuple[Any, int]] = {}
-        self.codes: dict[Node, int] = {}
+        self.codes = _Codes()
         self._many_shapes: tuple[Sequence[Node], list[tuple[str, str, int, int]]] = (), []
         alive = self._alive(builder.nodes[start:])
         self.sequence = read_late(fixed_first(alive, self._codes(alive)))
@@ -72,7 +71,7 @@ class Roller:
         """A loop whose turns do the same with arrays of sizes of their own."""
         if not self._lines_of_many_shapes():
             return None
-        codes = [self._loose_code(x) for x in self.sequence]
+        codes = list(map(self.codes.loose, self.sequence))
         places = {node: k for k, node in enumerate(self.sequence)}
         for run in runs(codes, FEWEST_TURNS):
             for start in self._beginnings(run):
@@ -165,59 +164,65 @@ class Roller:
     def _alive(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
         loops have replaced before is not among these."""
-        read = needed(nodes, self.outputs, operands_of)
+        operands = operands_of if where in [x.op for x in nodes] else attrgetter("operands")
+        read = needed(nodes, self.outputs, operands)
         found, live, replaced = set(read), set(self._codes(read)), self.builder.replaced
         others = [x for x in nodes if x not in found and x.picks is None and x not in replaced]
         alike = [x for x, code in zip(others, self._codes(others)) if code in live]
-        return needed(nodes, [*read, *alike], operands_of) if alike else read
+        return needed(nodes, [*read, *alike], operands) if alike else read
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
         """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""
         sequence, known = self._many_shapes
         if sequence is self.sequence:
             return known
-        often: dict[tuple[str, str], list[Node]] = {}
+        often: dict[tuple[str, Any], list[Node]] = {}
         for node in self.sequence:
             if not isinstance(node.form, _MOVES):
-                often.setdefault((node.location, node.op.name), []).append(node)  # type: ignore[union-attr]
-        found = []
-        for at, nodes in often.items():
+                often.setdefault((node.location, node.op), []).append(node)
+        found, kind = [], self.codes.kind
+        for (location, op), nodes in often.items():
             if len(nodes) * 4 >= FEWEST_NODES:
-                shapes = len({tuple([self._kind(y.aval) for y in (x, *x.operands)]) for x in nodes})
-                found += [(*at, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
+                alike = {tuple([id(y.aval) for y in (x, *x.operands)]): x for x in nodes}  # each is one of many nodes
+                shapes = len({tuple([kind(y.aval) for y in (x, *x.operands)]) for x in alike.values()})
+                found += [(location, op.name, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
         self._many_shapes = self.sequence, found
         return found
 
     def _codes(self, nodes: Sequence[Node]) -> list[int]:
-        known, code = self.codes, self._code
-        return [known[x] if x in known else code(x) for x in nodes]
+        return list(map(self.codes.__getitem__, nodes))
 
-    def _code(self, node: Node) -> int:
-        """A number for what the node does, found once. Windows may be elsewhere in each turn, and copies have other
-        names. What an update in place has written is read at its line, in the first turn at that which uses it."""
-        found = self.codes.get(node)
-        if found is None:
-            op, aval = node.op, node.aval
-            window = window_of(node) if op is slice or op is where else None
-            params: Any = node.params if window is None else (window.sizes, window.step)
-            if op is fresh:
-                params = ()
-            kinds: Any = type(window.values) if window is not None else len(node.inputs)
-            if window is None and node.operands is not node.inputs:  # there are literals among them
-                kinds = tuple(map(type, node.inputs))
-            key = (op, self._kind(aval), kinds, params, node.location if op is not slice else "")
-            found = self.codes[node] = self.tokens.setdefault(key, len(self.tokens))
+
+class _Codes(dict[Node, int]):
+    """Numbers for what nodes do, each found once. Windows may be elsewhere in each turn, and copies have other names.
+    What an update in place has written is read at its line, in the first turn at that which uses it."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[Any, int] = {}
+        self.kinds: dict[int, tuple[Any, int]] = {}
+
+    def __missing__(self, node: Node) -> int:
+        op, params, location, inputs = node.op, node.params, node.location, node.inputs
+        kinds: Any = len(inputs) if node.operands is inputs else tuple(map(type, inputs))  # of which some are literals
+        if op is slice:
+            location = ""
+        if op is fresh:
+            params = ()
+        elif (op is slice or op is where) and (window := window_of(node)) is not None:
+            params, kinds = (window.sizes, window.step), type(window.values)  # type: ignore[assignment]
+        key = (op, self.kind(node.aval), kinds, params, location)
+        found = self[node] = self.tokens.setdefault(key, len(self.tokens))
         return found
 
-    def _kind(self, aval: Any) -> int:
+    def kind(self, aval: Any) -> int:
         """A number for equal avals, which are slow to compare; each is one object for many nodes."""
         found = self.kinds.get(id(aval))
         if found is None:
             found = self.kinds[id(aval)] = aval, self.tokens.setdefault(aval, len(self.tokens))
         return found[1]
 
-    def _loose_code(self, node: Node) -> int:
-        """As `_code`, where arrays may have other sizes."""
+    def loose(self, node: Node) -> int:
+        """A number for what the node does, where arrays may have other sizes."""
         op, aval, window = node.op, node.aval, window_of(node)
         params: Any = node.params if window is None else window.step
         if op is fresh:

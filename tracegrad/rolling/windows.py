@@ -108,9 +108,10 @@ def reads(node: Node) -> tuple[Any, ...]:
 
 def operands_of(node: Node) -> tuple[Node, ...]:
     """Those of `reads` that are nodes."""
-    if node.op is not where:
+    window = window_of(node) if node.op is where else None
+    if window is None:
         return node.operands
-    return tuple([x for x in reads(node) if not is_literal(x)])
+    return (window.array,) if is_literal(window.values) else (window.array, window.values)
 
 
 def operands_of_all(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:

@@ -93,14 +93,17 @@ class Recording(Builder):
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         self.require_usual()
         inputs: list[Any] = []
+        avals: list[Any] = []
         key: list[Any] = [op]
         for x in operands:
             if type(x) in LITERALS:
                 inputs.append(x)
+                avals.append(x)
                 key.append(mark(x))
                 continue
             node = x.node if isinstance(x, Value) and x.builder is self else self.lift(x).node
             inputs.append(node)
+            avals.append(node.aval)
             key.append(node)
         items: tuple[Any, ...] = ()
         if params:
@@ -113,51 +116,50 @@ class Recording(Builder):
                     return self.sized(op, operands, params)
             items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
             key.append(marked(items))
-        node = self.recorded(op, tuple(inputs), items, tuple(key))
+        node = self.recorded(op, inputs, avals, items, tuple(key))
         return self.valued(node) if node.several else self.make(self, node)
 
-    def recorded(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...]) -> Node:
-        """The node that applies `op` so, which is known by `key`: the one there is, or a new one."""
+    def recorded(
+        self, op: Op, inputs: list[Any], avals: list[Any], items: tuple[Any, ...], key: tuple[Any, ...]
+    ) -> Node:
+        """The node that applies `op` to inputs of these avals, which is known by `key`: the one there is, or a new
+        one."""
         node = self._nodes.get(key)
         if node is None:
-            aval = self._aval_of(op, inputs, items, key[1 + len(inputs) :])
-            node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
+            kind = (op, key[1 + len(inputs) :], *map(id, avals))
+            aval, _ = self.results.get(kind) or self._aval_of(op, avals, items, kind)
+            node = self._nodes[key] = Node(op, tuple(inputs), items, aval, self.location or self.locate())
             self.nodes.append(node)
-            if op.form.raises:
+            if node.form.raises:
                 self.foresee(node)
         elif node in self._failed:
             raise copy.copy(self._failed[node])
         return node
 
-    def _aval_of(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], marked: tuple[Any, ...]) -> Any:
-        """The aval of a result, found once for operands of the same avals and parameters, which are `marked`."""
-        avals = [x if type(x) in LITERALS else x.aval for x in inputs]
-        kind = (op, marked, *map(id, avals))
-        known = self.results.get(kind)
-        if known is not None:
-            return known[0]
+    def _aval_of(self, op: Op, avals: list[Any], items: tuple[Any, ...], kind: tuple[Any, ...]) -> Any:
+        """The aval of a result, noted by its `kind` with the avals of the operands, if none of these is a literal."""
         if not op.on_complex:
-            require_real(op, inputs)
+            require_real(op, avals)
         aval: Any = op.aval(*avals, **dict(items))
         if type(aval) is Aval:
             aval = self.aval(aval.shape, aval.dtype)
         if LITERALS.isdisjoint(map(type, avals)):
             self.results[kind] = aval, avals
-        return aval
+        return aval, avals
 
     def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
         """As `recorded`, of an op that never raises, whose result is known to be of this kind."""
         node = self._nodes.get(key)
         if node is None:
-            node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
+            node = self._nodes[key] = Node(op, inputs, items, aval, self.location or self.locate())
             self.nodes.append(node)
         return node
 
 
-def require_real(op: Op, inputs: tuple[Any, ...]) -> None:
-    """UnsupportedError for complex numbers among the inputs of an op that has no rules for them."""
-    for x in inputs:
-        if type(x) not in LITERALS and x.aval.dtype.kind == "c":
+def require_real(op: Op, avals: list[Any]) -> None:
+    """UnsupportedError for complex numbers among the operands of an op that has no rules for them."""
+    for x in avals:
+        if type(x) not in LITERALS and x.dtype.kind == "c":
             raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
 
 

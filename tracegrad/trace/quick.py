@@ -25,7 +25,7 @@ from tracegrad.numpy_api.ufuncs import DIRECT
 from tracegrad.ops import elementwise
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, reshape, slice
-from tracegrad.ops.op import TABLE, lead
+from tracegrad.ops.op import TABLE, Op, lead
 from tracegrad.trace.nodes import mark
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
@@ -207,7 +207,14 @@ def _install(op: Elementwise) -> None:
             op.ways[one, literal], op.ways[literal, one] = after, before
 
 
+def _by_the_first(op: Op) -> Callable[..., Any]:
+    """The way of an op on arrays as they are: the first of them leads."""
+    return lambda operands, params: operands[0].bind(op, operands, params)
+
+
 for _op in TABLE.values():
+    if _op.takes_ready and 0 < len(_op.operands) < 3 and not _op.variadic:
+        _op.ways[(Tracer,) * len(_op.operands)] = _by_the_first(_op)
     _is_usual = _op.order == "K" and not _op.aliases and not _op.form.raises
     if isinstance(_op, Elementwise) and _is_usual:
         _install(_op)
