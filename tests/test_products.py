@@ -224,3 +224,20 @@ def test_a_stack_of_products_that_is_used_is_summed_as_it_is() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-11)
     products = [node for node in tg.trace(f).explain(x, y).optimized.nodes if node.name == "matmul"]
     assert [node.aval.shape for node in products] == [(7, 20, 30)]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "ops"),
+    [
+        (((4, 3), (3, 5)), ["matmul"]),
+        (((2, 4, 3), (2, 3, 5)), ["matmul"]),
+        (((4, 3), (3,)), ["reshape", "matmul", "reshape"]),
+        (((2, 4, 3), (3, 5)), ["reshape", "matmul", "reshape"]),
+        (((4, 3), (2, 3, 5)), ["broadcast_to", "matmul"]),
+    ],
+)
+def test_nothing_is_recorded_that_leaves_a_factor_or_a_product_as_it_is(shapes: Any, ops: list[str]) -> None:
+    x, y = (rng.normal(size=shape) for shape in shapes)
+    traced = tg.trace(lambda x, y: x @ y)
+    assert [node.name for node in traced.graph(x, y).nodes] == ops
+    np.testing.assert_allclose(traced(x, y), x @ y, rtol=1e-12)

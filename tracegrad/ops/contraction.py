@@ -200,8 +200,9 @@ def matmul_any(x: Any, y: Any) -> Any:
     x, y = promoted(x, y)
     if len(y.shape) <= 2:
         rows, columns = x.shape[:-1], y.shape[1:]
-        flat = matmul(reshape(x, shape=(math.prod(rows), inner)), y if columns else reshape(y, shape=(inner, 1)))
-        return reshape(flat, shape=(*rows, *columns))
+        x = x if len(rows) == 1 else reshape(x, shape=(math.prod(rows), inner))
+        flat = matmul(x, y if columns else reshape(y, shape=(inner, 1)))
+        return flat if len(rows) == len(columns) == 1 else reshape(flat, shape=(*rows, *columns))
     vector = len(x.shape) == 1
     x = reshape(x, shape=(1, inner)) if vector else x
     lead = x.shape[:-2]
@@ -209,7 +210,8 @@ def matmul_any(x: Any, y: Any) -> Any:
         lead = lead if lead == y.shape[:-2] else np.broadcast_shapes(lead, y.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul: leading axes of shapes {x.shape} and {y.shape} cannot be broadcast") from None
-    out = matmul(broadcast_to(x, shape=(*lead, *x.shape[-2:])), broadcast_to(y, shape=(*lead, *y.shape[-2:])))
+    x, y = [v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y)]
+    out = matmul(x, y)
     return reshape(out, shape=(*lead, y.shape[-1])) if vector else out
 
 
