@@ -148,7 +148,9 @@ class Recording(Builder):
         return aval, avals
 
     def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
-        """As `recorded`, of an op that never raises, whose result is known to be of this kind."""
+        """As `require_usual` and `recorded`, of an op that never raises, whose result is known to be of this kind."""
+        if not self.open or traps() is not USUAL:
+            self.require_usual()
         node = self._nodes.get(key)
         if node is None:
             node = self._nodes[key] = Node(op, inputs, items, aval, self.location or self.locate())

@@ -115,7 +115,6 @@ def _of_one(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) ->
             key = (token, id(node.aval))
             aval, _, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or x.stand_in is None):
-                builder.require_usual()
                 node = builder.known(op, (node,), (), (op, node), aval)
                 return _result(kind, builder, node, aval, x.asks)
         return general(op, operands)
@@ -134,7 +133,6 @@ def _of_two(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) ->
             key = (token, id(a.aval), id(b.aval))
             aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or _is_row_major(x, y)):
-                builder.require_usual()
                 if steps is not None:
                     a, b = _broadcast(builder, a, steps[0]), _broadcast(builder, b, steps[1])
                 node = builder.known(op, (a, b), (), (op, a, b), aval)
@@ -156,7 +154,6 @@ def _with_literal(op: Elementwise, second: bool, general: Callable[..., Any], ki
             key = (tokens[type(y)], id(node.aval))
             aval, _, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or x.stand_in is None):
-                builder.require_usual()
                 y = float(y)
                 inputs, m = ((node, y), mark(y)) if second else ((y, node), mark(y))
                 node = builder.known(op, inputs, (), (op, node, m) if second else (op, m, node), aval)
@@ -177,7 +174,6 @@ def _of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any
             key = (token, *[id(x.node.aval) if type(x) is Tracer else type(x) for x in operands])
             aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or _is_row_major(*arrays)):
-                builder.require_usual()
                 inputs = [x.node if type(x) is Tracer else float(x) for x in operands]
                 if steps is not None:
                     inputs = [x if step is None else _broadcast(builder, x, step) for x, step in zip(inputs, steps)]
@@ -303,7 +299,6 @@ def _picked(x: Any, index: tuple[Any, ...]) -> Any:
         i = i if i >= 0 else i + n
         start.append(i)
         stop.append(i + 1)
-    builder.require_usual()
     node, aval = x.node, x.node.aval
     rest = shape[len(index) :]
     sizes = (1,) * len(index) + rest
