@@ -10,8 +10,9 @@ from string import Template
 
 __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
-# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds, or 2**20 of doubles by AVX2 (some 50
-# us), run in the calling thread: to wake another takes as long as it would save.
+# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds, or 2**20 of doubles by AVX2, whose
+# factors have fewer than 2**18 elements (some 50 us), run in the calling thread: to wake another takes as long as it
+# would save.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
 # And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
 # into whole columns, up to 512 of them, down to 512 bytes, or 32 floats where one thread need not cut, until there are
@@ -60,14 +61,18 @@ measured:
   %depth = call i64 @integer(ptr %k)
   %area = mul i64 %height, %width
   %work = mul i64 %area, %depth
-  %small = icmp slt i64 %work, $alone
+  %a_area = mul i64 %height, %depth
+  %b_area = mul i64 %depth, %width
+  %read = add i64 %a_area, %b_area
+  %light = icmp slt i64 %work, $alone
+  %brief = icmp slt i64 %read, 262144
+  %small = and i1 %light, %brief
   %owned = call i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transb, ptr %alpha)
   %routine = select i1 %owned, ptr $own, ptr $raw
   %by_blas = xor i1 %owned, true
   %large = icmp sgt i64 %work, $unpacked
   %several = and i1 %large, %by_blas
   %plain = call i1 @is_plain(ptr %transa)
-  %a_area = mul i64 %height, %depth
   %a_little = icmp sle i64 %a_area, 262144
   %shallow = icmp sle i64 %depth, 800
   %c_lies = call i64 @integer(ptr %ldc)
@@ -162,7 +167,8 @@ halve:
 limit:
   %read_fast = or i1 %plain, %owned
   %bits = select i1 %read_fast, i64 18, i64 20
-  %most = lshr i64 %work, %bits
+  %whole_tiles = lshr i64 %work, %bits
+  %most = call i64 @llvm.smax.i64(i64 %whole_tiles, i64 1)
   %rows_most = call i64 @llvm.smin.i64(i64 %rows_so_far, i64 %most)
   %columns_left = sdiv i64 %most, %rows_most
   %columns_most = call i64 @llvm.smin.i64(i64 %columns_so_far, i64 %columns_left)
