@@ -121,7 +121,7 @@ def _define(module: ir.Module, symbol: str, body: Callable[..., Real], form: For
 def rare_module(symbol: str) -> str:
     """The module that defines `tg.rare_<name>.<format>` for the modules that share it, as text.
 
-    >>> "define double @\\"tg.rare_sin.f64\\"" in rare_module("tg.rare_sin.f64")
+    >>> "define double @tg.rare_sin.f64" in rare_module("tg.rare_sin.f64")
     True
     """
     name, _, form = symbol.removeprefix("tg.rare_").partition(".")
