@@ -418,12 +418,27 @@ def test_a_column_that_several_kernels_read_is_copied_by_one(columns, copies):
 
 @pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
 @pytest.mark.parametrize(("view", "function", "wanted"), [
-    (lambda w: w[:, :50], "dear", True), (lambda w: w[:, :50], "light", False), (lambda w: w.T, "dear", False),
+    (lambda w: w[:, :50], "dear", True), (lambda w: w[:, :50], "light", False), (lambda w: w.T, "light", False),
 ])  # fmt: skip
 def test_rows_that_lie_apart_are_fetched_ahead_where_a_turn_is_dear(view, function, wanted):
     traced = tg.trace(FUNCTIONS[function])
     called(traced, view(np.ones((40, 100))))
     (step,) = steps(traced)
+    assert ("llvm.prefetch" in str(kernel_function(ir.Module(), step.kernel, "rows"))) == wanted
+
+
+@pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
+@pytest.mark.parametrize(("function", "wanted"), [
+    (lambda x, y: np.sum(np.tanh(x) * np.exp(y)), True), (lambda x, y: np.tanh(x * y) * np.exp(x), True),
+    (lambda x, y: x * y + 1, False), (lambda x, y: np.sqrt(x) + y, False),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_lies_side_by_side_is_fetched_ahead_where_much_is_computed_with_it(function, wanted, dtype):
+    x, y = np.full((2, 30, 50), 0.5, dtype)
+    traced = tg.trace(function)
+    np.testing.assert_allclose(traced(x, y), function(x, y), rtol=1e-5)
+    ((path,),) = [spec.paths for spec in traced._specializations.values()]
+    (step,) = path.program.report.plan.steps
     assert ("llvm.prefetch" in str(kernel_function(ir.Module(), step.kernel, "rows"))) == wanted
 
 

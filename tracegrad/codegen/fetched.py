@@ -1,8 +1,10 @@
-"""Rows that are fetched ahead, because the CPU does not: those that lie apart, in kernels that compute for long.
+"""What is fetched ahead, because the CPU does not, in kernels that compute for long.
 
-A CPU fetches ahead what lies side by side, and starts each new row from anew. In between, what it can look ahead is
-what it computes with a few vectors; so where that is dear, it waits for the memory at the beginning of each row. An
-instruction that asks for memory and does not wait is never wrong: where there is none, nothing happens.
+A CPU fetches ahead what lies side by side, and starts each row that lies apart from anew. In between, what it can look
+ahead is what it computes with a few vectors; so where that is dear, it waits for the memory at the beginning of each
+row. And of what lies side by side it does not fetch enough where much is computed with few numbers: with a prefetch, a
+sum of tanh and exp of three arrays that no cache holds takes 0.7 of the time. An instruction that asks for memory and
+does not wait is never wrong: where there is none, nothing happens.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.lanes import prefetch
 from tracegrad.codegen.loops import Load
+from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.vectors import LIGHTEST
 
 if TYPE_CHECKING:
@@ -21,15 +24,21 @@ __all__ = ["fetch_ahead"]
 
 ROWS = 4  # ahead: of a few vectors each, they take as long as memory does
 LINE = 64  # bytes that come together
+LINES = 8  # ahead, where they lie side by side; twice or half as many do as well
+DEAR = 16  # cost for each element that is read
 
 
 def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
-    """Ask for what lies some rows behind `pointer`, where rows lie apart."""
-    if loop.kernel.cost <= LIGHTEST or len(loop.kernel.loops) < 2:
+    """Ask for what lies some rows behind `pointer`, where rows lie apart, or else some lines."""
+    if loop.kernel.cost <= LIGHTEST:
         return
-    around, length = loop.kernel.loops[-2].var, loop.kernel.loops[-1].extent
-    apart = x.address.coefficient(around)
-    near = apart.value is not None and abs(apart.value) * dtype_named(x.out.dtype).itemsize < LINE
-    if near or apart == length or apart.symbols & (loop.varying | {around}):
+    bytes_ = dtype_named(x.out.dtype).itemsize
+    *outer, inner = loop.kernel.loops
+    apart = x.address.coefficient(outer[-1].var) if outer else inner.extent
+    if apart == inner.extent:
+        if loop.kernel.cost >= DEAR * sum([isinstance(each, Load) for each in loop.kernel.body]):
+            prefetch(loop.b, loop.b.gep(pointer, [I64(LINES * LINE // bytes_)]))
         return
-    prefetch(loop.b, loop.b.gep(pointer, [loop.scalar(apart * ROWS, copy)]), locality=2)
+    near = apart.value is not None and abs(apart.value) * bytes_ < LINE
+    if not near and not apart.symbols & (loop.varying | {outer[-1].var}):
+        prefetch(loop.b, loop.b.gep(pointer, [loop.scalar(apart * ROWS, copy)]), locality=2)
