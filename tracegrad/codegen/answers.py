@@ -76,7 +76,7 @@ class Answer:
         return (self.b.sext if self.dtype[0] == "i" else self.b.zext)(value, I64)
 
     def external(self, name: str, signature: Any) -> Any:
-        return self.module.globals.get(name) or ir.Function(self.module, signature, name)
+        return self.module.declared(name, signature)
 
     def zeros(self, count: Any, size: int) -> Any:
         """Memory for so many elements of a size, all zero."""

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["LINE", "PAGE", "STEP", "Arena", "room_for"]
 
-LINE, PAGE = 64, 4096
+LINE, PAGE = 64, 4096  # bytes; those of a line of the cache come together
 STEP = 27  # lines: where a page begins again, places of up to six blocks are seven lines apart, or more
 MOST_BLOCKS = 400  # beyond, a better placement is not looked for: that takes longer the more there are, squared
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.arena import LINE
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, smaller
 
@@ -31,7 +32,6 @@ HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # words before the kernels; of a 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER, WORDS = I8.as_pointer(), I64.as_pointer()
 NO_MEMORY = 5  # the status of a chunk that gets none
-_LINE = 64  # bytes of a line of the cache
 
 
 def band_module(name: str) -> str:
@@ -77,11 +77,11 @@ class _Task:
         rows, total, self.strip, memory, self.count, self.kernels, size = (_word(b, given, k) for k in range(4, HEAD))
         self.words, self.pointers = b.alloca(I64, size), b.alloca(POINTER, b.add(self.count, ir.Constant(I64, 1)))
         self.position = b.alloca(I64)
-        block = b.call(_function(b, _word(b, given, 1), POINTER, I64), [b.add(memory, ir.Constant(I64, _LINE))])
+        block = b.call(_function(b, _word(b, given, 1), POINTER, I64), [b.add(memory, ir.Constant(I64, LINE))])
         with b.if_then(b.icmp_unsigned("==", block, ir.Constant(POINTER, None)), likely=False):
             self._fail(ir.Constant(I32, NO_MEMORY))
             b.ret_void()
-        aligned = b.and_(b.add(b.ptrtoint(block, I64), ir.Constant(I64, _LINE)), ir.Constant(I64, -_LINE))
+        aligned = b.and_(b.add(b.ptrtoint(block, I64), ir.Constant(I64, LINE)), ir.Constant(I64, -LINE))
         self.memory = b.inttoptr(aligned, POINTER)
         loop(b, size, lambda k: b.store(_word(b, given, b.add(k, ir.Constant(I64, HEAD))), _at(b, self.words, k)))
         loop(b, self.count, lambda k: b.store(b.load(b.gep(pointers, [k])), b.gep(self.pointers, [k])))

@@ -1,6 +1,6 @@
 """How numbers are written down, as LLVM IR: neighbours, mantissas and exponents of floats, bits of integers.
 
-All but `popcount` and `half_value` are of floats, whose bits are integers in the order of their magnitudes. Values are
+All but `half_value` are of floats, whose bits are integers in the order of their magnitudes. Values are
 scalars or vectors of float or double; nothing raises, and what is inf, nan or 0 is as NumPy has it.
 """
 
@@ -13,7 +13,7 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import converts_halves
 from tracegrad.codegen.lanes import element_of, number, shaped
 
-__all__ = ["OF_FLOATS", "half_value", "popcount"]
+__all__ = ["OF_FLOATS", "half_value"]
 
 
 class _Float:
@@ -88,11 +88,6 @@ def _exponent(b: ir.IRBuilder, x: Any) -> Any:
     of, exponent, has = _parts(b, x)
     found = b.select(has, exponent, of.int(0))
     return found if element_of(of.t).width == 32 else b.trunc(found, shaped(ir.IntType(32), x))
-
-
-def popcount(b: ir.IRBuilder, x: Any) -> Any:
-    """How many bits of an integer are 1."""
-    return b.ctpop(x)
 
 
 # -- half precision: 10 digits, exponents from -14 to 15 ---------------------------------------------------------------

@@ -12,20 +12,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.arena import LINE
 from tracegrad.codegen.lanes import prefetch
-from tracegrad.codegen.loops import Load
+from tracegrad.codegen.loops import Kernel, Load
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.vectors import LIGHTEST
 
 if TYPE_CHECKING:
     from tracegrad.codegen.vector_llvm import VectorLoop
 
-__all__ = ["fetch_ahead"]
+__all__ = ["computes_much", "fetch_ahead"]
 
 ROWS = 4  # ahead: of a few vectors each, they take as long as memory does
-LINE = 64  # bytes that come together
 LINES = 8  # ahead, where they lie side by side; twice or half as many do as well
-DEAR = 16  # cost for each element that is read
+MUCH = 16  # cost for each element that is read
+
+
+def computes_much(kernel: Kernel) -> bool:
+    """Whether a kernel computes much with each element that it reads."""
+    return kernel.cost >= MUCH * sum([isinstance(x, Load) for x in kernel.body])
 
 
 def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
@@ -36,7 +41,7 @@ def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
     *outer, inner = loop.kernel.loops
     apart = x.address.coefficient(outer[-1].var) if outer else inner.extent
     if apart == inner.extent:
-        if loop.kernel.cost >= DEAR * sum([isinstance(each, Load) for each in loop.kernel.body]):
+        if loop.computes_much:
             prefetch(loop.b, loop.b.gep(pointer, [I64(LINES * LINE // bytes_)]))
         return
     near = apart.value is not None and abs(apart.value) * bytes_ < LINE

@@ -6,12 +6,12 @@ copy fetches them once.
 
 from __future__ import annotations
 
+from tracegrad.codegen.arena import LINE
 from tracegrad.ir import Node
 from tracegrad.ops.forms import Along
 
 __all__ = ["is_head", "is_worth_a_copy"]
 
-LINE = 64  # bytes that come together
 NEAR = 2**16  # bytes that stay in a cache from one kernel to the next
 
 

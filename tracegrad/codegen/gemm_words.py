@@ -78,7 +78,6 @@ class Writer:
         place, integer = self.at(pointer, 0), ir.IntType(8 * self.size)
         count = splat(self.b, self.b.trunc(count, integer) if self.size < 8 else count, self.lanes)
         mask = self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
-        kind = ir.FunctionType(self.vector, [place.type, I32, mask.type, self.vector])
-        name = f"llvm.masked.load.v{self.lanes}f{8 * self.size}.p0"
-        function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
+        args = [place.type, I32, mask.type, self.vector]
+        function = self.module.intrinsic("masked.load", [self.vector, place.type], self.vector, args)
         return self.b.call(function, [place, I32(self.size), mask, number(self.vector, 0.0)])

@@ -136,7 +136,7 @@ class _Writer:
         self.b.call(self._external("free", ir.FunctionType(ir.VoidType(), [POINTER])), [memory])
 
     def _external(self, name: str, signature: Any) -> Any:
-        return self.module.globals.get(name) or ir.Function(self.module, signature, name)
+        return self.module.declared(name, signature)
 
     def _slot(self, kind: Any) -> Any:
         with self.b.goto_entry_block():

@@ -68,7 +68,7 @@ def declared_kernel(module: ir.Module, kernel: Kernel) -> ir.Function:
     """The function of a kernel that another module defines."""
     text, names = kernel.signature()
     symbol = kernel_symbol(text)
-    return module.globals.get(symbol) or ir.Function(module, _type(kernel, names), symbol)
+    return module.declared(symbol, _type(kernel, names))
 
 
 def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:

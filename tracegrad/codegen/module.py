@@ -265,7 +265,7 @@ class _Program:
         return self.b.inttoptr(self.env[name], signature(name).as_pointer())
 
     def _external(self, name: str, signature: Any) -> Any:
-        return self.module.globals.get(name) or ir.Function(self.module, signature, name)
+        return self.module.declared(name, signature)
 
     # -- contractions ----------------------------------------------------------------------------------
     def _matmul(self, step: Matmul) -> None:

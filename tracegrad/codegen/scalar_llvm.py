@@ -14,7 +14,7 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen import vecmath
-from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value, popcount
+from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value
 from tracegrad.codegen.cpu import has_masks_of_bytes
 from tracegrad.codegen.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
 from tracegrad.codegen.loops import FIRST, SCATTERS, Reduce
@@ -302,7 +302,7 @@ _INT: dict[str, Callable[..., Any]] = {
     "floor_divide": _floor_divide_int, "remainder": _remainder_int,
     "bit_and": lambda b, x, y: b.and_(x, y), "bit_or": lambda b, x, y: b.or_(x, y),
     "bit_xor": lambda b, x, y: b.xor(x, y), "shift_left": _shift("shl"), "shift_right": _shift("ashr"),
-    "popcount": popcount,
+    "popcount": ir.IRBuilder.ctpop,
     "isfinite": lambda b, x: number(shaped(BOOL, x), 1), "isinf": lambda b, x: number(shaped(BOOL, x), 0),
     **{name: (lambda b, x: x) for name in ("floor", "ceil", "trunc", "rint")},
 }  # fmt: skip

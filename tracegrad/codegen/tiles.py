@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.arena import LINE
 from tracegrad.codegen.fused import computed
 from tracegrad.codegen.lanes import of_lanes, splat
 from tracegrad.codegen.loops import Compute, Kernel, Load, Operand, Store
@@ -30,7 +31,6 @@ WORDS = 32  # bytes of vectors of elements of 4 and 8 bytes; longer ones lie in 
 MOST_TURNED = 2  # arrays, the tiles of which registers hold
 STRIP = 256  # columns that are gone through row by row
 SMALL = 8  # elements of an edge, as many as any loop that is not written out has
-LINE = 64  # bytes; shorter pieces of one are best written one after the other
 
 
 class Tiles(NamedTuple):

@@ -39,5 +39,5 @@ def _instruction(name: str, *operands: Real) -> Real:
     kind = {"f64": "pd", "f32": "ps"}[form.name]
     symbol = f"llvm.x86.avx512.mask.{name}.{kind}.{bits}"
     signature = ir.FunctionType(t, [argument.type for argument in arguments])
-    function = builder.module.globals.get(symbol) or ir.Function(builder.module, signature, symbol)
+    function = builder.module.declared(symbol, signature)
     return Real(builder, form, builder.call(function, arguments))

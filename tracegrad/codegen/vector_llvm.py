@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import stores_slowly_with_masks
-from tracegrad.codegen.fetched import fetch_ahead
+from tracegrad.codegen.fetched import computes_much, fetch_ahead
 from tracegrad.codegen.fused import computed, factors_of
 from tracegrad.codegen.inside import inside_of, part_inside
 from tracegrad.codegen.lanes import number, numbered, of_lanes, splat
@@ -49,7 +49,7 @@ class VectorLoop:
         self.kernel, self.lanes, self.varying = outer.kernel, vectors.lanes, vectors.varying
         self.step = vectors.lanes  # of the loop's variable, from vector to vector
         self.var = self.kernel.loops[-1].var
-        self.variables = [self.var]
+        self.variables, self.computes_much = [self.var], computes_much(self.kernel)
         self.length = self.kernel.loops[-1].extent.value
         # Where several iterations of the loop around share this one, each has values of its own.
         self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()

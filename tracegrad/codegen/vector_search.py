@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.bits_llvm import popcount
 from tracegrad.codegen.lanes import first_lane, horizontal, number, splat
 from tracegrad.codegen.loops import FIRST, Reduce
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, identity, operation
@@ -142,7 +141,7 @@ class _CountLoop(VectorLoop):
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
         b, truths = self.b, self._value(self.wanted, copy, k)
         truths = truths if mask is None else b.and_(truths, self.memory.first(mask, self.lanes))
-        bits = popcount(b, b.bitcast(truths, ir.IntType(self.lanes)))
+        bits = b.ctpop(b.bitcast(truths, ir.IntType(self.lanes)))
         (total,) = self.totals[id(x), copy, k]
         wide = bits.type.width - total.type.width
         bits = bits if not wide else (b.trunc if wide > 0 else b.zext)(bits, total.type)

@@ -77,6 +77,10 @@ class Module:
         self._metadata.append(f"{ref} = {text}")
         return Metadata(ref)
 
+    def declared(self, name: str, t: FunctionType) -> Function:
+        """The function of this name, which is declared if it is not there."""
+        return self.globals.get(name) or Function(self, t, name)
+
     def intrinsic(self, name: str, types: Sequence[Any], result: Any, args: Sequence[Any]) -> Function:
         """The intrinsic `llvm.<name>` that is overloaded for `types`.
 
@@ -84,8 +88,7 @@ class Module:
         >>> Module().intrinsic("vector.reduce.add", [pair], IntType(64), [pair])
         <ptr @llvm.vector.reduce.add.v2i64>
         """
-        symbol = ".".join([f"llvm.{name}", *map(_mangled, types)])
-        return self.globals.get(symbol) or Function(self, FunctionType(result, args), symbol)
+        return self.declared(".".join([f"llvm.{name}", *map(_mangled, types)]), FunctionType(result, args))
 
     def __str__(self) -> str:
         lines = [f"; ModuleID = '{self.name}'"]

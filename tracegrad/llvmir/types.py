@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from tracegrad.llvmir.values import Constant
@@ -25,12 +25,13 @@ class Type:
 
     __slots__ = ("_pointer", "text")
     _known: ClassVar[dict[Any, Any]] = {}
+    brackets: ClassVar[str] = "[]"  # around the constants that a constant of the type consists of
     text: str
 
     @classmethod
-    def _one(cls, key: Any, text: str, **fields: Any) -> Any:
+    def _one(cls, text: str, key: Any = None, **fields: Any) -> Self:
         """The type that has this key, made with these fields when it is asked for first."""
-        found = Type._known.get((cls, key))
+        found: Self | None = Type._known.get((cls, key))
         if found is None:
             found = object.__new__(cls)
             found.text = text
@@ -66,8 +67,8 @@ class VoidType(Type):
 
     __slots__ = ()
 
-    def __new__(cls) -> VoidType:
-        return cls._one(None, "void")  # type: ignore[no-any-return]
+    def __new__(cls) -> Self:
+        return cls._one("void")
 
 
 class IntType(Type):
@@ -76,8 +77,8 @@ class IntType(Type):
     __slots__ = ("width",)
     width: int
 
-    def __new__(cls, width: int) -> IntType:
-        return cls._one(width, f"i{width}", width=width)  # type: ignore[no-any-return]
+    def __new__(cls, width: int) -> Self:
+        return cls._one(f"i{width}", width, width=width)
 
 
 class HalfType(Type):
@@ -85,8 +86,8 @@ class HalfType(Type):
 
     __slots__ = ()
 
-    def __new__(cls) -> HalfType:
-        return cls._one(None, "half")  # type: ignore[no-any-return]
+    def __new__(cls) -> Self:
+        return cls._one("half")
 
 
 class FloatType(Type):
@@ -94,8 +95,8 @@ class FloatType(Type):
 
     __slots__ = ()
 
-    def __new__(cls) -> FloatType:
-        return cls._one(None, "float")  # type: ignore[no-any-return]
+    def __new__(cls) -> Self:
+        return cls._one("float")
 
 
 class DoubleType(Type):
@@ -103,8 +104,8 @@ class DoubleType(Type):
 
     __slots__ = ()
 
-    def __new__(cls) -> DoubleType:
-        return cls._one(None, "double")  # type: ignore[no-any-return]
+    def __new__(cls) -> Self:
+        return cls._one("double")
 
 
 class PointerType(Type):
@@ -113,41 +114,43 @@ class PointerType(Type):
     __slots__ = ("pointee",)
     pointee: Any
 
-    def __new__(cls, pointee: Type) -> PointerType:
-        return cls._one(pointee, "ptr", pointee=pointee)  # type: ignore[no-any-return]
+    def __new__(cls, pointee: Type) -> Self:
+        return cls._one("ptr", pointee, pointee=pointee)
 
 
-class VectorType(Type):
+class _Several(Type):
+    __slots__ = ("count", "element")
+    element: Any
+    count: int
+
+    def __new__(cls, element: Type, count: int) -> Self:
+        left, right = tuple(cls.brackets)
+        return cls._one(f"{left}{count} x {element.text}{right}", (element, count), element=element, count=count)
+
+
+class VectorType(_Several):
     """`count` values of type `element`, in a register."""
 
-    __slots__ = ("count", "element")
-    element: Any
-    count: int
-
-    def __new__(cls, element: Type, count: int) -> VectorType:
-        return cls._one((element, count), f"<{count} x {element.text}>", element=element, count=count)  # type: ignore[no-any-return]
+    __slots__ = ()
+    brackets = "<>"
 
 
-class ArrayType(Type):
+class ArrayType(_Several):
     """`count` values of type `element`, in memory."""
 
-    __slots__ = ("count", "element")
-    element: Any
-    count: int
-
-    def __new__(cls, element: Type, count: int) -> ArrayType:
-        return cls._one((element, count), f"[{count} x {element.text}]", element=element, count=count)  # type: ignore[no-any-return]
+    __slots__ = ()
 
 
 class LiteralStructType(Type):
     """One value of each of the types in `elements`, without a name of its own."""
 
     __slots__ = ("elements",)
+    brackets = "{}"
     elements: tuple[Any, ...]
 
-    def __new__(cls, elements: Sequence[Type]) -> LiteralStructType:
+    def __new__(cls, elements: Sequence[Type]) -> Self:
         every = tuple(elements)
-        return cls._one(every, f"{{ {', '.join(t.text for t in every)} }}", elements=every)  # type: ignore[no-any-return]
+        return cls._one(f"{{ {', '.join(t.text for t in every)} }}", every, elements=every)
 
 
 class FunctionType(Type):
@@ -157,7 +160,7 @@ class FunctionType(Type):
     return_type: Any
     args: tuple[Any, ...]
 
-    def __new__(cls, return_type: Type, args: Sequence[Type]) -> FunctionType:
+    def __new__(cls, return_type: Type, args: Sequence[Type]) -> Self:
         every = tuple(args)
         text = f"{return_type.text} ({', '.join(t.text for t in every)})"
-        return cls._one((return_type, every), text, return_type=return_type, args=every)  # type: ignore[no-any-return]
+        return cls._one(text, (return_type, every), return_type=return_type, args=every)

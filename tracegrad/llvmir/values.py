@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.llvmir.types import DoubleType, FloatType, HalfType, LiteralStructType, Type, VectorType
+from tracegrad.llvmir.types import DoubleType, FloatType, HalfType, LiteralStructType, Type
 
 if TYPE_CHECKING:
     from tracegrad.llvmir.module import Metadata
@@ -61,7 +61,6 @@ class Spelled(Constant):
 
 
 _FLOATS = (HalfType(), FloatType(), DoubleType())
-_BRACKETS = {VectorType: ("<", ">"), LiteralStructType: ("{", "}")}
 
 
 def _spelled(t: Any, constant: Any) -> str:
@@ -70,7 +69,7 @@ def _spelled(t: Any, constant: Any) -> str:
     if t in _FLOATS:
         return _float(t, constant)
     if isinstance(constant, list):
-        left, right = _BRACKETS.get(type(t), ("[", "]"))
+        left, right = tuple(t.brackets)
         return f"{left}{', '.join([x.typed for x in constant])}{right}"
     if isinstance(constant, (bytes, bytearray)):
         return 'c"{}"'.format("".join(f"\\{byte:02x}" for byte in constant))

@@ -99,7 +99,7 @@ class Path:
             return hot_call(self.trace, program, call, header, self.on_tape)
         if self._writes or self.on_tape is not None or len(self.hots) > 2 * MOST_LIES:
             return None
-        program = self._laid.get(strides_of(lies), self.program)
+        program = self._known(lies)
         return hot_call(self.trace, program, call, header, None, lies, self._laid)
 
     def lies(self, inputs: Sequence[Any]) -> Lies:
@@ -108,15 +108,19 @@ class Path:
         found = lies_of(inputs, self.trace.layouts)
         return found if not found or strides_of(found) in self._laid else copied(found)
 
+    def _known(self, lies: Lies) -> Any:
+        """The program for calls whose arrays lie so; `COMES` if the next such call makes one."""
+        return self._laid.get(strides_of(lies), self.program)
+
     def answering(self, inputs: Sequence[Any]) -> tuple[Any, Lies]:
         """The program that has answered such a call, and how it takes the arrays."""
         lies = self.lies(inputs)
-        program = self._laid.get(strides_of(lies), self.program)
+        program = self._known(lies)
         return (self.program, copied(lies)) if program is COMES else (program, lies)
 
     def ready(self, lies: Lies) -> bool:
         """Whether there is machine code for calls whose arrays lie so."""
-        program = self._laid.get(strides_of(lies), self.program)
+        program = self._known(lies)
         return program is not COMES and program.tier is None
 
     def _program_for(self, lies: Lies, inputs: Sequence[Any]) -> Any:
