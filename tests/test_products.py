@@ -113,6 +113,16 @@ def test_products_of_integers_and_booleans_are_kernels(name: str, dtype: str) ->
     assert all(isinstance(step, Launch) for step in plan(tg.trace(f).explain(*xs).optimized).steps)
 
 
+def test_two_transposed_matrices_are_read_along_their_rows() -> None:
+    """As is the product of which theirs is the transposed one."""
+    x, y = (rng.integers(0, 9, shape) for shape in ((20, 30), (40, 20)))
+    one, turned = plan(tg.trace(lambda x, y: x.T @ y.T).explain(x, y).optimized).steps
+    (other,) = plan(tg.trace(lambda x, y: y @ x).explain(x, y).optimized).steps
+    assert isinstance(turned, Launch)
+    assert turned.kernel.cost == 2  # which moves elements
+    assert one.kernel.signature()[0] == other.kernel.signature()[0]  # type: ignore[union-attr]
+
+
 def total(f: Any, *xs: Any) -> Any:
     found = f(*xs)
     return sum(np.sum(np.sin(x)) for x in (found if isinstance(found, tuple) else (found,)))

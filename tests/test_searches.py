@@ -23,6 +23,9 @@ FUNCTIONS = {
     "any": np.any,
     "all": np.all,
     "any of rows": lambda x: np.any(x, axis=1),
+    "all of rows": lambda x: np.all(x, axis=1),
+    "any of matrices": lambda x: np.any(np.stack([x, x > 1, x > 2]), axis=(0, 2)),
+    "products of truths": lambda x: (x > 1) @ (x[0] < 2),
     "first": lambda x: first_above(x, x.size),
     "first, none being less than some": lambda x: first_above(x, 7),
     "first, none being less than all": lambda x: first_above(x, -1),
@@ -85,6 +88,8 @@ def test_which_kernels_look_for_something():
     assert searches(np.argmax, truths) == searches(np.argmin, truths) == 1
     assert searches(lambda x: np.any((x > 0) & (x < 1)), x) == 1
     assert searches(lambda x: np.any(np.sin(x) > 2), x) == 1  # which is dear, so a vector at a time is enough
+    assert searches(lambda x: np.any(x, axis=1), truths) == searches(lambda x: x @ x[0], truths) == 1
+    assert searches(lambda x: np.all(x[:, :200], axis=1), truths) == 0  # rows that are reduced several at a time
     assert searches(lambda x: np.any(x, axis=0), truths) == 0  # the rows are combined in memory
     assert searches(lambda x: np.min(np.where(x > 0, x, 9.0)), x) == 0  # no index
     assert searches(lambda x: np.min(np.where(x > 0, np.arange(300)[::-1], 300)), x) == 0  # which falls

@@ -16,7 +16,10 @@ _REDUCE = {
     "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
     "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},
     "u": {"add": "add", "mul": "mul", "maximum": "umax", "minimum": "umin"},
-    "b": {"logical_or": "or", "add": "or", "maximum": "or", "logical_and": "and", "mul": "and", "minimum": "and"},
+    "b": {
+        **dict.fromkeys(("logical_or", "add", "maximum", "any"), "or"),
+        **dict.fromkeys(("logical_and", "mul", "minimum", "all"), "and"),
+    },
 }
 
 

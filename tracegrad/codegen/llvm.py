@@ -41,7 +41,7 @@ from tracegrad.codegen.scalar_llvm import (
     registers,
     settled,
 )  # fmt: skip
-from tracegrad.codegen.searches import Count, searching
+from tracegrad.codegen.searches import Count, Search, searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
 from tracegrad.codegen.support import fill
 from tracegrad.codegen.tiles import in_tiles, tiles_of
@@ -358,7 +358,7 @@ class KernelEmitter:
     def identities(self, x: Reduce) -> list[Any]:
         """What the registers of a reduction begin with: vectors, if the innermost loop is made of them."""
         lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
-        return registers(x, 0 if isinstance(self.search, Count) else lanes)
+        return registers(x, 0 if isinstance(self.search, Count | Search) else lanes)
 
     def _finish(self, x: Reduce) -> None:
         totals = self.totals.pop(id(x))

@@ -29,6 +29,7 @@ __all__ = [
     "ACCESSES",
     "FIRST",
     "SCATTERS",
+    "STOPS",
     "Check",
     "Compute",
     "Guard",
@@ -172,6 +173,7 @@ class Reduce:
 
 _ROWS = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and what they do
+STOPS = {"any": "logical_or", "all": "logical_and"}  # of what leaves the innermost loop when the result is known
 FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # and of what gives a place, with what is there
 ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
 _OF_VALUES = frozenset((Store, Check, Reduce))  # what has one operand, its `value`

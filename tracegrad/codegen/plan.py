@@ -35,6 +35,7 @@ from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.products import factors_of, layout_of
 from tracegrad.codegen.scattered import scatter_in_place
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
+from tracegrad.codegen.searches import stop_early
 from tracegrad.codegen.split import split_kernels
 from tracegrad.codegen.steps import Call, Launch, Matmul, number_calls
 from tracegrad.codegen.strips import Strips, strips_of
@@ -145,6 +146,7 @@ class _Planner:
             also |= dear
         _forget_unread(made)
         find_in_one_pass(made)
+        stop_early(made)
         write_in_place(made)
         if nested:
             update_in_place(made, dims)

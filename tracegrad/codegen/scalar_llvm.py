@@ -17,7 +17,7 @@ from tracegrad.codegen import vecmath
 from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value
 from tracegrad.codegen.cpu import has_masks_of_bytes
 from tracegrad.codegen.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
-from tracegrad.codegen.loops import FIRST, SCATTERS, Reduce
+from tracegrad.codegen.loops import FIRST, SCATTERS, STOPS, Reduce
 
 __all__ = [
     "BOOL",
@@ -325,6 +325,9 @@ _BY_KIND = {"f": _FLOAT, "i": _INT, "u": _UNSIGNED, "b": _BOOLEAN}
 
 
 # -- reductions --------------------------------------------------------------------------------------------
+_COMBINES = SCATTERS | STOPS
+
+
 def identity(combiner: str, dtype: str, lanes: int = 0) -> Any:
     """What a reduction starts from. To NumPy a sum of -0.0 alone is 0.0."""
     return number(of_lanes(_TYPES[dtype], lanes), _identity(combiner, dtype))
@@ -333,9 +336,9 @@ def identity(combiner: str, dtype: str, lanes: int = 0) -> Any:
 def _identity(combiner: str, dtype: str) -> Any:
     if combiner == "add" or combiner in SCATTERS:
         return 0.0 if dtype[0] == "f" else 0
-    if combiner in ("mul", "logical_and"):
+    if combiner in ("mul", "logical_and", "all"):
         return 1.0 if dtype[0] == "f" else 1
-    if combiner == "logical_or":
+    if combiner in ("logical_or", "any"):
         return 0
     width = 1 if dtype == "bool" else int(dtype[1:])
     lowest = combiner == "maximum"
@@ -357,7 +360,7 @@ def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str, 
         return multiply_add(b, first, second, total, REASSOCIATE)
     if dtype[0] == "f" and combiner in ("add", "mul"):
         return (b.fadd if combiner == "add" else b.fmul)(total, value, flags=REASSOCIATE)
-    return operation(b, SCATTERS.get(combiner, combiner), [total, value], [dtype, dtype], dtype)
+    return operation(b, _COMBINES.get(combiner, combiner), [total, value], [dtype, dtype], dtype)
 
 
 def is_extremum(x: Reduce) -> bool:

@@ -11,18 +11,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import FIRST, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loops import FIRST, STOPS, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
 
-__all__ = ["Count", "First", "Search", "first_of", "search_of", "searching"]
+if TYPE_CHECKING:
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]
 
 COUNTED = 4  # vectors of truths in a turn
-_ANY = ("logical_or", "add", "maximum")
-_ALL = ("logical_and", "mul", "minimum")
+LONG = 256  # elements of rows that are left when it is known what they are reduced to: vectors of a turn
+_ANY = ("logical_or", "add", "maximum", "any")
+_ALL = ("logical_and", "mul", "minimum", "all")
 
 
 class Search(NamedTuple):
@@ -62,7 +67,7 @@ def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, 
     seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in made.varying]
     widest = max([dtype_named(x.dtype).itemsize for x in seen], default=8)
     if short is not None or search.place is not None:
-        made = made._replace(lanes=max(made.lanes, vector_bytes() // (widest if short else max(widest, 2))))
+        made = made._replace(lanes=max(made.lanes, vector_bytes() // widest))
     return made, search
 
 
@@ -81,6 +86,21 @@ def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
     return short._replace(at_once=COUNTED, varying=short.varying | {truth.out.name}), Count(wanted)
 
 
+def stop_early(made: Plan) -> None:
+    """Let kernels that ask of long rows whether any or all of their elements are true leave a row when they know."""
+    for step in made.steps:
+        if not isinstance(step, Launch) or not step.kernel.body or not step.kernel.loops:
+            continue
+        kernel = step.kernel
+        (*before, last), (var, extent) = kernel.body, kernel.loops[-1]
+        if not isinstance(last, Reduce) or last.value.dtype != "bool" or last.over != (var,) or len(kernel.loops) < 2:
+            continue
+        if last.combiner in (*_ANY, *_ALL) and extent.evaluate(made.arguments.sizes) >= LONG:
+            combiner = "any" if last.combiner in _ANY else "all"
+            last = Reduce(last.buffer, last.address, combiner, last.value, last.over, last.size)
+            step.kernel = replace(kernel, body=[*before, last])
+
+
 def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
     """What `kernel`, which is made of these vectors, looks for, if that is all it does."""
     if vectors is None or not vectors.at_once or vectors.rows or kernel.loops[-1].extent.value is not None:
@@ -93,8 +113,8 @@ def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
     value, combiner = roots[0].value, roots[0].combiner
     if value.dtype == "bool":
         # Of short rows, several are reduced at a time.
-        whole = len(kernel.loops) == 1 and value.name in vectors.varying
-        return Search(value, combiner in _ALL) if whole and combiner in (*_ANY, *_ALL) else None
+        stops = combiner in STOPS or (len(kernel.loops) == 1 and combiner in (*_ANY, *_ALL))
+        return Search(value, combiner in _ALL) if stops and value.name in vectors.varying else None
     return first_of(kernel, value, vectors.varying) if combiner == "minimum" else None
 
 

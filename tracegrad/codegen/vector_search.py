@@ -1,7 +1,7 @@
 """The innermost loop of a kernel that looks for something, as vectors (`searches.py`).
 
 while i + several vectors <= high:  leave with these vectors alone, if something is in them
-while i < high:                     one vector, with a mask, for what is left if nothing was
+while i < high:                     the same of one vector, with a mask, for what is left if nothing was
 
 Or of one that finds the place of an extremum (`extrema.py`), which goes through as many vectors at least:
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["row_loop"]
 
+I32 = ir.IntType(32)
+
 
 def row_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: Any, high: Any) -> None:
     """As `vector_loop`, for a kernel that may look for something."""
@@ -45,12 +47,17 @@ def row_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: Any, high
 
 
 class _SearchLoop(VectorLoop):
+    """Of which the total is one number: a place, or a truth."""
+
     def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Search, high: Any):
         super().__init__(outer, vectors, high)
         self.search, self.may_pass = search, True
+        self.several = max(self.several, 1)
+        self.over: Any = None  # whether what was found in a turn ends the loop
 
     def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
-        before, some = self.b.block, self._looks(low, end)
+        before, some = self.b.block, self.b.icmp_signed("<", low, end)
+        some = some if self.search.place is None else self.b.and_(some, self._ends())
         search, over, found, left = map(self._new_block, ("search", "over", "found", "left"))
         self.b.cbranch(some, search, left)
         self.b.position_at_end(search)
@@ -63,7 +70,7 @@ class _SearchLoop(VectorLoop):
         untouched, nothing = dict(self.totals), self._with_missing()
         self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), search, left))
         self.b.position_at_end(found)
-        none = self._found_where(i) if self.search.place is not None else self._found(i)
+        none = self._found(i)
         ways.append((self.b.block, dict(self.totals)))
         self.b.cbranch(none, over, after)
         self.b.position_at_end(left)
@@ -74,33 +81,47 @@ class _SearchLoop(VectorLoop):
         self._join([(before, untouched), (over, nothing)])
         return start
 
-    def _found(self, i: Any) -> Any:
-        """Reduce the vectors in which something is; whether nothing is after all."""
-        self._begin_totals()
-        self._turn(i, self.several, None)
-        none = self._none_of(lambda k: self._value(self.search.wanted, 0, k))
-        self._end_totals()
-        return none
+    def _masked(self, low: Any, whole: Any, rest: Any) -> None:
+        """The loop of one vector, which is left as well."""
+        before, loop, after = self.b.block, *map(self._new_block, ("one", "done"))
+        ends = BOOL(1) if self.search.place is None else self._ends()
+        self.b.branch(loop)
+        self.b.position_at_end(loop)
+        i = self.b.phi(I64)
+        i.add_incoming(low, before)
+        phis = self._begin_loop(before)
+        self._turn(i, 1, self.b.select(self.b.icmp_signed("<", i, whole), self._mask_of_all(), rest))
+        following = self.b.add(i, I64(self.step))
+        i.add_incoming(following, self.b.block)
+        self._end_loop(phis)
+        more = self.b.and_(self.b.icmp_signed("<", following, self.high), self.b.not_(self.b.and_(self.over, ends)))
+        self._no_unrolling(self.b.cbranch(more, loop, after))
+        self.b.position_at_end(after)
 
-    def _found_where(self, i: Any) -> Any:
-        """The same where a place is asked for: that of the first lane."""
-        b, place = self.b, self.search.place
+    def _ends(self) -> Any:
+        """Whether what is found ends a search for a place: what is missing may not count before it."""
+        place = self.search.place
         assert place is not None
+        last = self.b.add(self.scalar(place.without(self.var), 0), self.b.sub(self.high, I64(1)))
+        return self.b.icmp_signed(">=", self._missing(), last)
+
+    def _missing(self) -> Any:
+        assert self.search.missing is not None
+        return self.b.extract_element(self._value(self.search.missing, 0, 0), I32(0))
+
+    def _found(self, i: Any) -> Any:
+        """Let the totals know of the vectors in which something is; whether nothing is after all."""
+        if self.search.place is None:
+            self.totals = {key: [BOOL(not self.search.all)] for key in self.totals}
+            return BOOL(0)
         wanted = [self._value(self.search.wanted, 0, k) for k in range(self.several)]
-        first, none = first_lane(b, [b.not_(x) for x in wanted] if self.search.all else wanted)
-        found = b.add(b.add(self.scalar(place.without(self.var)), i), first)
-        self.totals = self._at_most(splat(b, found, self.lanes))
+        first, none = first_lane(self.b, [self.b.not_(x) for x in wanted] if self.search.all else wanted)
+        self.totals = self._at_most(self._place(i, first))
         return none
 
-    def _looks(self, low: Any, end: Any) -> Any:
-        """Whether to look at all: there must be as much, and what is missing may not count before what is found."""
-        more = self.b.icmp_signed("<", low, end)
-        place, missing = self.search.place, self.search.missing
-        if place is None or missing is None:
-            return more
-        last = self.b.add(self.scalar(place.without(self.var), 0), self.b.sub(self.high, I64(1)))
-        none = self.b.extract_element(self._value(missing, 0, 0), ir.IntType(32)(0))
-        return self.b.and_(more, self.b.icmp_signed(">=", none, last))
+    def _place(self, i: Any, lane: Any) -> Any:
+        assert self.search.place is not None
+        return self.b.add(self.b.add(self.scalar(self.search.place.without(self.var)), i), lane)
 
     def _nothing(self, i: Any) -> Any:
         """Whether there is nothing in the vectors from `i` on."""
@@ -120,11 +141,26 @@ class _SearchLoop(VectorLoop):
         bits = self.b.bitcast(every, ir.IntType(self.lanes))
         return self.b.icmp_unsigned("==", bits, ir.Constant(bits.type, -1 if self.search.all else 0))
 
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+        """What one vector has, of the lanes that are there."""
+        b, truths = self.b, self._value(self.search.wanted, copy, k)
+        there = self.memory.first(mask, self.lanes)
+        found = b.and_(b.not_(truths) if self.search.all else truths, there)
+        first, none = first_lane(b, [found])
+        self.over, key = b.not_(none), (id(x), copy, k)
+        if self.search.place is None:
+            truth = none if self.search.all else self.over
+            self.totals[key] = [combine(b, x.combiner, self.totals[key][0], truth, "bool")]
+            return
+        bits, all_bits = (b.bitcast(lanes, ir.IntType(self.lanes)) for lanes in (found, there))
+        nowhere = identity("minimum", "i64")
+        missing = b.select(b.icmp_unsigned("==", bits, all_bits), nowhere, self._missing())
+        self.totals = self._at_most(b.select(none, nowhere, self._place(self.i, first)))
+        self.totals = self._at_most(missing)
+
     def _with_missing(self) -> dict[Any, list[Any]]:
         """The totals after vectors in which nothing was."""
-        if self.search.missing is None:
-            return dict(self.totals)
-        return self._at_most(self._value(self.search.missing, 0, 0))
+        return dict(self.totals) if self.search.missing is None else self._at_most(self._missing())
 
     def _at_most(self, place: Any) -> dict[Any, list[Any]]:
         """The totals, of which none is above a place."""

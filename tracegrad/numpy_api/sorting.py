@@ -29,8 +29,8 @@ def sort(
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
     x, k = along_axis("sort", a, axis)
     if x.dtype.kind == "c":
-        order = sorting.argsort(x, axis=k, descending=False, stable=True)
-        return laid(take_along_axis(x, order, k), "K", x)
+        found = sorting.sorted_values(x, axis=k, descending=False, stable=_is_stable(kind, stable))
+        return laid(found, "K", x)
     return laid(sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0], "K", x)
 
 

@@ -52,7 +52,7 @@ def _shape(x: Aval, places: Places) -> tuple[int, ...]:
     return (*x.shape[:-1], len(places))
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def argselect(x: Any, *, places: Places) -> Any:
     """The indices along the last axis of the elements at `places` of the sorted order."""
     return np.argpartition(x, places, axis=-1)[..., list(places)]
@@ -63,7 +63,7 @@ def _(x: Aval, *, places: Places) -> Aval:
     return Aval(_shape(x, places), np.dtype(np.int64))
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def select(x: Any, *, places: Places) -> Any:
     """The elements at `places` of the sorted order along the last axis; nan counts as the largest."""
     return np.partition(x, places, axis=-1)[..., list(places)]

@@ -112,7 +112,7 @@ sort.def_samples(_smooth_samples)
 
 
 # -- sorted_values ---------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def sorted_values(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
     """`x` sorted along `axis`: the values of `sort`, for which NumPy needs no indices."""
     kind: Any = "stable" if stable else None

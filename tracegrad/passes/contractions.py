@@ -118,6 +118,8 @@ def as_loop(x: Any, y: Any) -> Any:
         return reshape(_matrix_vector(x, reshape(y, shape=(*lead, k))), shape=(*lead, m, 1))
     if m == 1:
         return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*lead, k))), shape=(*lead, 1, n))
+    if _is_turned(x) and _is_turned(y) and x.dtype.kind not in "fc":
+        return matrix_transpose(as_loop(operand(y), operand(x)))  # whose factors lie along their rows
     left = broadcast_to(reshape(x, shape=(*lead, m, 1, k)), shape=(*lead, m, n, k))
     right = broadcast_to(reshape(matrix_transpose(y), shape=(*lead, 1, n, k)), shape=(*lead, m, n, k))
     return _dot(left, right, -1)
@@ -126,10 +128,15 @@ def as_loop(x: Any, y: Any) -> Any:
 def _matrix_vector(x: Any, v: Any) -> Any:
     """(..., m, k) times (..., k), reading the matrix as it lies: a transpose is summed over its rows."""
     lead, k = v.shape[:-1], v.shape[-1]
-    if producer(x) is transpose and x.node.params[0][1] == (*range(len(lead)), len(lead) + 1, len(lead)):
+    if _is_turned(x):
         lying = operand(x)
         return _dot(lying, broadcast_to(reshape(v, shape=(*lead, k, 1)), shape=lying.shape), -2)
     return _dot(x, broadcast_to(reshape(v, shape=(*lead, 1, k)) if lead else v, shape=x.shape), -1)
+
+
+def _is_turned(x: Any) -> bool:
+    """Whether the last two axes stand for each other's."""
+    return producer(x) is transpose and swaps(x)
 
 
 def _dot(x: Any, y: Any, axis: int) -> Any:

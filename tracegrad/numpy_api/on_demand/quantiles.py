@@ -93,8 +93,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     rows, kept = _rows("median", a, axis)
     n, unordered = rows.shape[-1], rows.dtype.kind in "fc"
     places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # where nan is, if there is one
-    found = _sorted(rows)[..., list(places)] if rows.dtype.kind == "c" else selecting.select(rows, places=places)
-    found = to_float(found)
+    found = to_float(selecting.select(rows, places=places))
     middle = _at(found, 0) if n % 2 else divide(add(_at(found, 1), _at(found, 0)), 2.0)
     if unordered:
         middle = where(isnan(_at(found, len(places) - 1)), math.nan, middle)
