@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+import tracegrad.profile
 from tracegrad.errors import UnsupportedError
 from tracegrad.runtime import machine as measured
 from tracegrad.runtime.machine import Machine
@@ -279,3 +280,19 @@ def test_the_machine_is_measured_once(monkeypatch):
     assert isinstance(here, Machine)
     assert 1e8 < here.bandwidth < 1e13
     assert all(1e8 < peak < 1e15 for peak in here.peaks.values())
+
+
+@pytest.mark.parametrize("step", [2, -2])
+def test_arguments_that_lie_apart_are_profiled_as_they_are_read(step, monkeypatch):
+    strides = []
+    real = tracegrad.profile.timed
+    monkeypatch.setattr(tracegrad.profile, "timed", lambda *args: strides.append(args[3][1].strides) or real(*args))
+    every = np.full(80_000, -99_999)  # what lies between, or beside, is no index
+    every[::step] = np.arange(40_000)
+    x, places = np.random.default_rng(0).standard_normal(40_000), every[::step]
+    f = tg.trace(lambda x, i: np.sin(x[i]), tiered=False)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(x, places), f(x, np.ascontiguousarray(places)))
+    assert "read where it lies" in str(f.explain(x, places))
+    assert f.profile(x, places).steps[0].bytes >= 40_000 * 8 * 3
+    assert strides == [places.strides]

@@ -52,7 +52,6 @@ class _SearchLoop(VectorLoop):
     def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Search, high: Any):
         super().__init__(outer, vectors, high)
         self.search, self.may_pass = search, True
-        self.several = max(self.several, 1)
         self.over: Any = None  # whether what was found in a turn ends the loop
 
     def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:

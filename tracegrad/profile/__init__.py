@@ -108,11 +108,13 @@ def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seco
     """The profile of a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
     call = fun.binder.take_apart_fitting(args, kwargs)
     path, outputs, captured = fun.find_in_full(call)
-    report = getattr(path.program, "report", None)
+    inputs = [*call.leaves, *captured]
+    program, lies = path.answering(inputs)
+    report = getattr(program, "report", None)
     if report is None or outputs is None:
         why = "no program computes this call, which runs as plain Python"
         raise UnsupportedError(located(f"{fun.name}: {why}; `explain` tells more, Python's own profilers its times"))
-    here, timing = machine(), timed(path.program, [*call.leaves, *captured], seconds)
+    here, timing = machine(), timed(program, inputs, seconds, lies)
     whole = sum(spent for _, spent in timing.steps)
     steps = [
         _step(report.plan, numbers, spent, spent / whole if whole else 0.0, here) for numbers, spent in timing.steps

@@ -10,15 +10,18 @@ import ctypes
 import time
 from collections.abc import Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tracegrad.codegen.plan import RELEASE_GIL_COST
 from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import TracegradError, located
 from tracegrad.records import record
 from tracegrad.runtime import native
+from tracegrad.runtime.layouts import Lies
 from tracegrad.runtime.machine_code import shared_function
 from tracegrad.runtime.program import Program, conformed
 from tracegrad.runtime.threads import clock_source
@@ -55,13 +58,14 @@ class Timing:
     runs: int
 
 
-def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5) -> Timing:
-    """The time that each order of a program takes for these leaves, measured for some `seconds`.
+def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, lies: Lies = ()) -> Timing:
+    """The time that each order of a program takes for these leaves, measured for some `seconds`; `lies` says of arrays
+    that are not in row-major order how the program takes them.
 
     Raises `TracegradError` where the program fails, as where an index is out of range.
     """
-    run, orders, keep = _prepared(program, leaves)
-    given = [conformed(x) for x in leaves]
+    given = [x if lie and lie.strides else conformed(x) for x, lie in zip_longest(leaves, lies[: len(leaves)])]
+    run, orders, keep = _prepared(program, given)
     rows: list[np.ndarray[Any, Any]] = []
     calls: list[float] = []
     run()  # what is new to caches and memory
@@ -84,7 +88,7 @@ def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5) -> Timi
     return Timing(list(together.items()), float(np.median(calls)), len(rows))
 
 
-def _prepared(program: Program, leaves: Sequence[Any]) -> tuple[Any, Any, Any]:
+def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
     """A function that runs the program once and gives the times before the first order, once more, and after each; its
     orders; what must live as long as it is called."""
     made = program.report.plan
@@ -95,9 +99,9 @@ def _prepared(program: Program, leaves: Sequence[Any]) -> tuple[Any, Any, Any]:
     steps = notes[:2] + [step for (_, order), noted in zip(orders, notes[2:]) for step in (order, noted)]
     block = np.array(words_of_walk(steps), np.int64)
     results = program.graph.outputs[:-1] if program.checked else program.graph.outputs
-    arrays = [np.asarray(conformed(x)) for x in leaves] + [np.empty(x.aval.shape, x.aval.dtype) for x in results]
+    arrays = [np.asarray(x) for x in given] + [np.empty(x.aval.shape, x.aval.dtype) for x in results]
     scratch = np.empty(made.arena_bytes + 64, np.uint8)
-    addresses = [x.ctypes.data for x in arrays] + [-(-scratch.ctypes.data // 64) * 64]
+    addresses = [byte_bounds(x)[0] for x in arrays] + [-(-scratch.ctypes.data // 64) * 64]
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     prototype = ctypes.CFUNCTYPE if made.cost >= RELEASE_GIL_COST else ctypes.PYFUNCTYPE
     walk: Any = prototype(ctypes.c_int32, *[ctypes.c_void_p] * 2)(shared_function(WALK))
