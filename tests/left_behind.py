@@ -25,7 +25,11 @@ REGISTRIES: tuple[dict[Any, Any], ...] = (FUNCTIONS, UFUNCS, UFUNC_METHODS)
 
 
 def state() -> dict[str, Any]:
-    """What there is, by name. What the package itself registers when it is needed does not count."""
+    """What there is, by name. What the package itself registers when it is needed does not count, nor does what is
+    still compiled beside calls that have been answered."""
+    for thread in threading.enumerate():
+        if thread.name == "tracegrad compiler":
+            thread.join(timeout=60)
     return {
         "ops": _foreign((op.name, op.direct) for op in TABLE.values()),
         "functions": _foreign((repr(key), f) for table in REGISTRIES for key, f in table.items()),
