@@ -12,7 +12,9 @@ import tracegrad as tg
 from tracegrad import passes
 from tracegrad.codegen import alike
 from tracegrad.codegen.lower import Lowering
+from tracegrad.codegen.orders import orders_of, pieces_of
 from tracegrad.codegen.plan import Plan, plan
+from tracegrad.codegen.steps import Launch
 from tracegrad.ir import Graph
 
 rng = np.random.default_rng(0)
@@ -69,6 +71,25 @@ def test_a_program_of_equal_steps_lowers_nothing(monkeypatch: pytest.MonkeyPatch
     found.clear()
     plan(optimized(layers(7), x, [w] * 7))
     assert not found
+
+
+def blocks(x: Any, weights: Any) -> Any:
+    for u, w, b in weights:
+        x = x + np.tanh(normed(x) @ u)
+        x = x + np.tanh(normed(x) @ w) @ u + b
+    return np.mean(x**2)
+
+
+@pytest.mark.parametrize("batch", [3, 50])
+def test_networks_of_any_depth_are_of_the_same_machine_code(batch: int) -> None:
+    """Each layer adds to what layers before have added, which is stored, whatever their number is."""
+    made = [plan(optimized(tg.value_and_grad(blocks, 1), x[:batch], [(w, w, w[0])] * k)) for k in (3, 2, 4, 5, 6, 7)]
+    pieces = [{piece.text for order in orders_of(each) for piece in pieces_of(order)} for each in made]
+    assert pieces[1:] == pieces[:1] * 5
+    read = [len(step.kernel.buffers) for each in made for step in each.steps if isinstance(step, Launch)]
+    why = {*made[-1].schedule.storage.reason.values()}
+    assert max(read) < 12
+    assert "11 kernels would read 2 arrays for it" in why
 
 
 def windows(x: Any) -> Any:

@@ -9,7 +9,7 @@ are calls of NumPy. Every edge between two steps has a reason why it was not fus
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import field
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -78,6 +78,7 @@ class Schedule:
     dims: Dims
     steps: list[Step]
     unfused: list[tuple[Any, ...]]  # what `_Unfused` is made of: most programs are asked for none
+    crowded: bool  # whether some steps are not one only because that would be too long
     # Filled by lowering: where a value is computed.
     counts: dict[Node, set[Any]] = field(default_factory=lambda: defaultdict(set))
 
@@ -93,7 +94,7 @@ def schedule(graph: Graph, storage: Storage, dims: Dims) -> Schedule:
     for node in graph.nodes:
         if storage.results.get(node) or (node in storage.reason and node not in storage.root_of and node.picks is None):
             planner.place(node)
-    return Schedule(graph, storage, dims, _ordered(planner.steps), planner.unfused)
+    return Schedule(graph, storage, dims, _ordered(planner.steps), planner.unfused, planner.crowded)
 
 
 class _Planner:
@@ -102,6 +103,7 @@ class _Planner:
         self._handlers, self._stored = storage.handlers, storage.inputs.union(storage.reason)
         self.steps: list[Step] = []
         self.unfused: list[tuple[Any, ...]] = []
+        self.crowded = False
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
         self._leaders = 0  # a bit for every step that another one needs
         self._step_of: dict[Node, Step] = {}
@@ -165,6 +167,7 @@ class _Planner:
                 candidate.roots += step.roots
                 candidate.weight += step.weight
                 return candidate
+            self.crowded = True
         self.steps.append(step)
         if joinable:
             self._open.setdefault(step.domain, []).append(step)
@@ -219,8 +222,8 @@ def _joinable(step: Step) -> bool:
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
-    """Values that are not stored, that several steps would compute, and that are too dear for that; if there are none,
-    those that several steps would read with gaps."""
+    """Values that are not stored, that several steps would compute, and that are too dear for that, or of too many
+    arrays; if there are none, those that several steps would read with gaps."""
     storage = found.storage
     stored = storage.inputs.union(storage.reason)
     steps: dict[Node, int] = {}  # a bit for the number of every step that computes a value
@@ -236,9 +239,37 @@ def shared_by_steps(found: Schedule) -> dict[Node, str]:
             for x in node.operands:
                 if x not in stored:
                     steps[x] = steps.get(x, 0) | bits
-    dear = [node for node in shared if storage.weight.get(node, 0) >= DEAR]
-    values = dear_values(found, {node: _numbers(shared[node]) for node in dear})
+    weight = storage.weight
+    values, spared = ({}, {}) if found.crowded else _of_many(storage, stored, shared)
+    dear = [node for node in shared if weight.get(node, 0) - spared.get(node, 0) >= DEAR]
+    values |= dear_values(found, {node: _numbers(shared[node]) for node in dear})
     return values or {node: GAPS for node, bits in shared.items() if is_worth_a_copy(node, bits.bit_count())}
+
+
+def _of_many(storage: Storage, stored: Set[Node], shared: dict[Node, int]) -> tuple[dict[Node, str], dict[Node, int]]:
+    """Of the values that several steps would compute, `shared`, those that had better be stored for what is read to
+    compute them; and what that spares others, which are made of them.
+
+    All steps but the first then read one array instead of several, and one is written, which takes as long as to read
+    two. So a layer of a network adds to what is stored, and not to each of the terms that layers before have added: all
+    layers have the same kernels, however many there are.
+    """
+    users, weight = storage.users, storage.weight
+    found: dict[Node, str] = {}
+    spared: dict[Node, int] = {}
+    read: dict[Node, set[Node]] = {}  # the arrays as large as a value that are read to compute it
+    for node in reversed(shared):
+        steps = shared[node]
+        size, times = node.aval.size, steps.bit_count()
+        arrays = read[node] = set[Node]()
+        for x in node.operands:
+            if x.aval.size == size:
+                arrays |= {x} if x in stored or x in found else read.get(x, set())
+        if saved := [weight[x] for x in arrays if x in found]:
+            spared[node] = max(saved)
+        if (times - 1) * (len(arrays) - 1) > 3 and size > 1 and all(shared.get(x) != steps for x in users[node]):
+            found[node] = f"{times} kernels would read {len(arrays)} arrays for it"
+    return found, spared
 
 
 def _numbers(bits: int) -> set[int]:
