@@ -138,7 +138,11 @@ def test_columns_that_share_places_in_the_cache_and_large_transposed_factors(dty
     monkeypatch.setattr(gemm, "BLOCK", gemm.BLOCK // 16)
     short, _short_code = made(dtype, gemm._registers(), monkeypatch)
     for letters, sizes in itertools.product(
-        LETTERS, [(512, 8, 300), (140, 300, 257), (256, 128, 64), (131, 7, 300), (4, 25, 1024), (70, 1024, 20)]
+        LETTERS,
+        [
+            *[(512, 8, 300), (140, 300, 257), (256, 128, 64), (131, 7, 300), (4, 25, 1024), (70, 1024, 20)],
+            *[(1024, 20, 30), (605, 20, 200)],  # strips that are copied by AVX-512
+        ],
     ):
         m, n, _ = sizes
         a, b = factors(np.random.default_rng(3), letters, sizes, dtype, pad=0 if m % 8 == 0 or 1024 in sizes else 5)

@@ -9,8 +9,8 @@ transposed B, of which every strip would read short pieces all over memory: it i
 is transposed, the transposed product is computed, in which strips of B are full. Each element is summed over k in
 order, by multiply-adds of one rounding, wherever it is and whatever the sizes are.
 
-OpenBLAS packs both factors whatever their sizes are, which takes a quarter of the time of small products. That of large
-ones it computes as fast as a CPU can, and with less of the first cache than this (`tracegrad.runtime.tiled`).
+OpenBLAS packs both factors whatever their sizes are, which takes a quarter of the time of small products. Large ones it
+computes as fast as a CPU can, by AVX2 with less of the first cache than this: `tracegrad.runtime.owned` chooses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features
-from tracegrad.codegen.gemm_words import Writer
+from tracegrad.codegen.gemm_words import I8, I32, Writer
 from tracegrad.codegen.lanes import number, prefetch, splat
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop, smaller
@@ -30,10 +30,11 @@ __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 
 GEMM = "tg_gemm."
 LARGEST = 16  # rows and columns: of products in stacks up to this size BLAS would make less
-DEEPEST = 256  # columns of a strip, which is 16 KiB then: half of the first cache
+DEEPEST = 256  # columns of a strip, which is 16 KiB then, half of the first cache, by AVX2, and all of it by AVX-512
 STRIPS = 4  # of full length that are in order at the same time, in the second cache: a part of B is read once for all
 BLOCK = 1 << 20  # bytes of a block of B
-LYING = 1 << 14  # bytes that the columns of a strip may span if it is read where it lies
+LYING = 1 << 14  # bytes that the columns of a strip may span if it is read where it lies,
+LONG_LYING = 1 << 18  # and in vectors of 64 bytes, whose columns are two lines, unless they share places in the cache
 READABLE = 1 << 16  # bytes that the rows of a transposed B may span if it is read where it lies
 SHALLOW = 16  # rows of B that are read side by side wherever they lie
 REREAD = 32  # bytes of a row of strips that read a transposed B where it lies, rather than to wait for a copy
@@ -48,8 +49,6 @@ STREWN = 1024  # as are columns of results that are as many bytes apart
 AHEAD = 3  # parts of B from the one that is multiplied to the one that is asked for
 NARROW = 4  # columns of parts of B that are not as wide as the others
 GROUP = 3  # neighbouring columns that have one address, and distances by which addresses are indexed
-
-I8, I32 = ir.IntType(8), ir.IntType(32)
 
 
 def is_small_product(m: int, n: int, k: int) -> bool:
@@ -175,7 +174,8 @@ class _Gemm(Writer):
         spans = b.mul(b.mul(self.lda, self.depth), I64(self.size))
         fewest = b.select(self.share(self.lda, CROWDED), I64(FEWEST // 2), I64(FEWEST))
         few = b.icmp_signed("<", self.columns, fewest)
-        self.lies = b.and_(self.plain, b.or_(b.icmp_signed("<=", spans, I64(LYING)), few))
+        reach = b.select(self.share(self.lda, PAGE), I64(LYING), I64(LONG_LYING if self.is_long else LYING))
+        self.lies = b.and_(self.plain, b.or_(b.icmp_signed("<=", spans, reach), few))
         short = b.and_(self.straight, b.icmp_signed("<=", self.depth, I64(SHORT // self.size)))
         apart = b.icmp_signed(">=", self.ldb, I64(SHORT // self.size))
         away = b.icmp_signed(">", b.mul(self.ldb, self.n), I64(NEAR // self.size))

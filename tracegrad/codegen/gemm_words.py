@@ -9,7 +9,7 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.lanes import number, numbered, splat
 from tracegrad.codegen.scalar_llvm import I64
 
-__all__ = ["Writer"]
+__all__ = ["I8", "I32", "Writer"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 
@@ -21,7 +21,7 @@ class Writer:
 
     def __init__(self, module: Any, t: Any, bytes_: int):
         self.module, self.t, self.size = module, t, 8 if isinstance(t, ir.DoubleType) else 4
-        self.lanes = bytes_ // self.size
+        self.lanes, self.is_long = bytes_ // self.size, bytes_ >= 64
         self.vector = ir.VectorType(t, self.lanes)
 
     def room(self, count: int) -> Any:

@@ -37,13 +37,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from string import Template
 from typing import SupportsIndex
 
-from tracegrad.codegen.cpu import features
+from tracegrad.codegen.cpu import features, has_masks_of_bytes
 from tracegrad.codegen.gemm import GEMM, gemm_module
 from tracegrad.codegen.squares import MIRROR, mirror_module
 from tracegrad.records import record
-from tracegrad.runtime import copied, native, symmetric, threads, tiled
+from tracegrad.runtime import copied, native, owned, symmetric, threads, tiled
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
@@ -237,18 +238,25 @@ def _tiled(name: str, library: _Library) -> int:
         native.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
     native.define_symbol(_LIMIT, threads.limit_address())
-    words = _tiling(library.core)
-    source = tiled.WORDS.substitute(words) + _tiled_source(name, words | _own(name) | {"mirror": _mirror(name)})
+    words = _words(name, _tiling(library.core)) | _own(name, library.core) | {"mirror": _mirror(name)}
+    source = tiled.WORDS.substitute(words) + _tiled_source(name, words, _owned(library.core))
     return native.compile_forever(source, name)[0]
 
 
-def _own(name: str) -> dict[str, str]:
-    """Which products are our own: none, but on CPUs with AVX2 and no longer vectors."""
-    if not {"avx2", "fma"} <= features() or "avx512f" in features():
-        return {"owns": "false", "own": "null", "declare_own": ""}
+def _owned(core: str) -> Template:
+    """Which products are our own: by AVX2 without longer vectors, and by AVX-512 on CPUs on which that was measured."""
+    if {"avx2", "fma"} <= features() and "avx512f" not in features():
+        return owned.SMALL_OR_SLIM
+    return owned.PACKED_OTHERWISE if has_masks_of_bytes() and _is_zen() and core in tiled.UNPACKED else owned.NONE
+
+
+def _own(name: str, core: str) -> dict[str, str]:
+    """Where products of our own are, if any."""
+    if _owned(core) is owned.NONE:
+        return {"own": "null", "declare_own": ""}
     symbol = _of_type(GEMM, name)
     native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "glue", 3).address(symbol))
-    return {"owns": "true", "own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
+    return {"own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
 
 
 def _mirror(name: str) -> str:
@@ -264,13 +272,10 @@ def _of_type(prefix: str, name: str) -> str:
 
 def _tiling(core: str) -> dict[str, str]:
     """What the tiles of all products have in common on this machine, by kernels for `core`."""
-    import llvmlite.binding as llvm  # slow to import
-
     without_end = 1 << 62
-    is_zen = llvm.get_host_cpu_name().startswith("znver")
     return {
         "unpacked": str(tiled.UNPACKED.get(core, without_end)),
-        "largest": str(without_end if is_zen else tiled.LARGEST_UNPACKED),
+        "largest": str(without_end if _is_zen() else tiled.LARGEST_UNPACKED),
         "small_a": str(tiled.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
         "joins": "true" if core in tiled.JOINED else "false",
@@ -279,31 +284,43 @@ def _tiling(core: str) -> dict[str, str]:
     }
 
 
-def _tiled_source(name: str, tiling: dict[str, str]) -> str:
+def _is_zen() -> bool:
+    import llvmlite.binding as llvm  # slow to import
+
+    return str(llvm.get_host_cpu_name()).startswith("znver")
+
+
+def _tiled_source(name: str, words: dict[str, str], owns: Template) -> str:
+    whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
+    half = symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
+    copies = copied.COPIED.substitute(words, **_kept(f"%copied_{name}", copied.FIELDS))
+    return owns.substitute(words) + whole + half + copies
+
+
+def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
+    """What the source of a gemm has in the places of its words."""
     single = name.startswith("s")
     joins = tiling["joins"] == "true"
     joins_columns = single and joins
-    words = tiling | {
-        "name": name,
-        "type": "float" if single else "double",
-        "narrow": "128" if single and not joins_columns else "64",
-        "narrowest": "32" if joins_columns else "128" if single else "64",
-        "alone": "1048576" if joins and not single else "2097152",
-        "low": "16" if single else "32",
-        "little": "524288" if single else "2097152",
-        "thin": "64" if single else "0",
-        "step": "12" if joins_columns else "16",
-        "joins_rows": "false" if single else "true",
-        "raw": f"@{_RAW}{name}",
-        "syrk": f"@{_RAW}{name[0]}syrk",
-        "copy": f"@{_RAW}{name[0]}omatcopy",
-        "bytes": "4" if single else "8",
-        "line": "16" if single else "8",
-        "part": str(copied.PART),
-    }
-    whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
-    half = symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
-    return whole + half + copied.COPIED.substitute(words, **_kept(f"%copied_{name}", copied.FIELDS))
+    return (
+        tiling
+        | owned.WORDS[name]
+        | {
+            "name": name,
+            "type": "float" if single else "double",
+            "narrow": "128" if single and not joins_columns else "64",
+            "narrowest": "32" if joins_columns else "128" if single else "64",
+            "alone": "1048576" if joins and not single else "2097152",
+            "step": "12" if joins_columns else "16",
+            "joins_rows": "false" if single else "true",
+            "raw": f"@{_RAW}{name}",
+            "syrk": f"@{_RAW}{name[0]}syrk",
+            "copy": f"@{_RAW}{name[0]}omatcopy",
+            "bytes": "4" if single else "8",
+            "line": "16" if single else "8",
+            "part": str(copied.PART),
+        }
+    )
 
 
 def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:

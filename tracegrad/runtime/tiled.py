@@ -31,10 +31,6 @@ __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
 SMALL_A = 2**16
-# Products of our own (`codegen.gemm`) are those below 2**21, of floats with a transposed B below a quarter of it;
-# those whose A is low or short; and, of floats, those that are cut into rows otherwise, if A is no larger than 2 MiB:
-# 0.4 to 1.0 of OpenBLAS's time on a Zen 3.
-#
 # For these kernels an uncut product has the bits of its tiles, so that one thread need not cut it, which saves up to a
 # tenth: of doubles always, of floats if tiles are as tall as C and multiples of 12 columns wide.
 JOINED = ("Haswell", "Zen")
@@ -67,18 +63,14 @@ measured:
   %light = icmp slt i64 %work, $alone
   %brief = icmp slt i64 %read, 262144
   %small = and i1 %light, %brief
-  %owned = call i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transb, ptr %alpha)
-  %routine = select i1 %owned, ptr $own, ptr $raw
-  %by_blas = xor i1 %owned, true
   %large = icmp sgt i64 %work, $unpacked
-  %several = and i1 %large, %by_blas
   %plain = call i1 @is_plain(ptr %transa)
   %a_little = icmp sle i64 %a_area, 262144
   %shallow = icmp sle i64 %depth, 800
   %c_lies = call i64 @integer(ptr %ldc)
   %c_near = icmp sle i64 %c_lies, 528
   %flat = and i1 %shallow, %c_near
-  %fit_c = and i1 %flat, %several
+  %fit_c = and i1 %flat, %large
   %fit = and i1 %fit_c, %a_little
   br i1 %fit, label %weigh, label %packed
 weigh:
@@ -129,6 +121,8 @@ unpacked:
                             ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i1 %small)
   ret void
 packed:
+  %owned = call i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transa, ptr %transb, ptr %alpha)
+  %routine = select i1 %owned, ptr $own, ptr $raw
   br i1 %small, label %whole, label %cut
 whole:
   call void %routine(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
@@ -187,29 +181,6 @@ tiled:
                          ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i64 %packed_height, i64 %packed_width, i1 false,
                          ptr %routine)
   ret void
-}
-
-; Whether a product of these sizes is one of our own. Where alpha is zero, nobody may read the factors.
-define internal i1 @is_own_$name(i64 %height, i64 %width, i64 %depth, ptr %transb, ptr %alpha) {
-  %area = mul i64 %height, %width
-  %work = mul i64 %area, %depth
-  %a_area = mul i64 %height, %depth
-  %b_plain = call i1 @is_plain(ptr %transb)
-  %most = select i1 %b_plain, i64 2097152, i64 $little
-  %little = icmp sle i64 %work, %most
-  %low = icmp sle i64 %height, $low
-  %shallow = icmp sle i64 %depth, 32
-  %thin = icmp sle i64 %width, $thin
-  %near = icmp sle i64 %a_area, 524288
-  %thin_and_near = and i1 %thin, %near
-  %little_or_low = or i1 %little, %low
-  %shallow_or_thin = or i1 %shallow, %thin_and_near
-  %worth = or i1 %little_or_low, %shallow_or_thin
-  %factor = load $type, ptr %alpha
-  %read = fcmp une $type %factor, 0.0
-  %fits = and i1 %worth, %read
-  %own = and i1 %fits, $owns
-  ret i1 %own
 }
 
 ; The product in tiles that are not packed.
