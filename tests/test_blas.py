@@ -200,7 +200,7 @@ def test_gemv_agrees_with_numpy(provider, kind, trans):
         # Slim, shallow and thin; and such as one thread does not cut, with remainders of all kinds.
         *[(12, 4001, 70), (900, 1003, 9), (1031, 101, 300), (515, 513, 511), (301, 778, 130), (2050, 391, 40)],
         *[(130, 100, 700), (60, 61, 1000), (1500, 40, 700), (3, 2100, 513), (128, 8, 2000)],
-        *[(2000, 2, 200), (2, 2000, 150), (1, 600, 500)],  # much to read for little work
+        *[(2000, 2, 200), (2, 2000, 150), (1, 600, 500), (900, 800, 2)],  # much to read or write for little work
     ],
 )
 @pytest.mark.parametrize("trans", TRANSPOSES)

@@ -310,7 +310,7 @@ def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
             "type": "float" if single else "double",
             "narrow": "128" if single and not joins_columns else "64",
             "narrowest": "32" if joins_columns else "128" if single else "64",
-            "alone": "1048576" if joins and not single else "2097152",
+            "alone": "1048576" if not single and (joins or _is_zen()) else "2097152",
             "step": "12" if joins_columns else "16",
             "joins_rows": "false" if single else "true",
             "raw": f"@{_RAW}{name}",

@@ -10,9 +10,9 @@ from string import Template
 
 __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
-# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds, or 2**20 of doubles by AVX2, whose
-# factors have fewer than 2**18 elements (some 50 us), run in the calling thread: to wake another takes as long as it
-# would save.
+# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds, or 2**20 of doubles by AVX2 and on a
+# Zen, whose matrices have fewer than 2**18 elements (some 50 us), run in the calling thread: to wake another takes as
+# long as it would save.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
 # And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
 # into whole columns, up to 512 of them, down to 512 bytes, or 32 floats where one thread need not cut, until there are
@@ -60,8 +60,9 @@ measured:
   %a_area = mul i64 %height, %depth
   %b_area = mul i64 %depth, %width
   %read = add i64 %a_area, %b_area
+  %touched = add i64 %read, %area
   %light = icmp slt i64 %work, $alone
-  %brief = icmp slt i64 %read, 262144
+  %brief = icmp slt i64 %touched, 262144
   %small = and i1 %light, %brief
   %large = icmp sgt i64 %work, $unpacked
   %plain = call i1 @is_plain(ptr %transa)
