@@ -158,6 +158,10 @@ def test_factors_are_not_read_where_alpha_is_zero(provider, kind, size):
     before = c.copy()
     gemm(kind, b"N", b"T", *size, 0.0, a, lda, b, ldb, 0.5, c, ldc)
     np.testing.assert_array_equal(c, before / 2)
+    square = (size[0], size[0], size[2])
+    c = np.full((size[0], size[0]), np.nan, DTYPES[kind])
+    gemm(kind, b"N", b"T", *square, 0.0, a, lda, a, lda, 0.0, c, size[0])
+    assert not c.any()
 
 
 def test_nothing_outside_the_matrix_is_written(provider):

@@ -292,7 +292,9 @@ def _is_zen() -> bool:
 
 def _tiled_source(name: str, words: dict[str, str], owns: Template) -> str:
     whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
-    half = symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
+    by_own = owns is owned.PACKED_OTHERWISE
+    chosen = {"by_own": "true", "routine": words["own"]} if by_own else {"by_own": "false", "routine": words["raw"]}
+    half = symmetric.SYMMETRIC.substitute(words, **chosen, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
     copies = copied.COPIED.substitute(words, **_kept(f"%copied_{name}", copied.FIELDS))
     return owns.substitute(words) + whole + half + copies
 
