@@ -52,7 +52,7 @@ np.piecewise(b, [b < 1, b >= 1], [lambda x: 1 / x, lambda x: x**2]) | np.piecewi
 np.choose(small % 3, [a, b, u]) | np.choose(i, [a, b], mode="clip") | np.choose(i, [a, b], mode="wrap")
 np.insert(v, 1, 5.0) | np.insert(a, [0, 2], b[:, :2], axis=1) | np.insert(v, [1, 3], [8.0, 9.0])
 np.insert(a, 1, b[0], axis=0) | np.insert(v, slice(0, 2), h[:2]) | np.delete(v, 1) | np.delete(a, [0, 2], axis=1)
-np.delete(a, slice(0, 2), axis=0) | np.resize(v, (2, 3)) | np.resize(a, 5)
+np.delete(a, slice(0, 2), axis=0) | np.resize(v, (2, 3)) | np.resize(v, (4, 5)) | np.resize(a, 5)
 np.compress([True, False, True], a, axis=0) | np.ediff1d(a, to_end=1.0) | np.extract([True, False, True, True], v)
 np.ediff1d(v, to_begin=b[0, :2], to_end=h) | np.array_equiv(a, a) | np.real_if_close(a) | np.ldexp(a, small)
 np.fmod(a, b) | np.subtract.reduce(a) | np.subtract.reduce(a, axis=1, keepdims=True) | np.divide.reduce(b, axis=1)

@@ -172,8 +172,10 @@ def resize(a: Any, new_shape: Any) -> Any:
     shape = (new_shape.__index__(),) if hasattr(new_shape, "__index__") else as_shape(new_shape)
     if not size_of(x):
         return in_new_memory(broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape), "C")
-    codes = np.arange(math.prod(shape)) % size_of(x)
-    return reshape(_in_runs(x, codes, 0), shape=shape)
+    times, rest = divmod(math.prod(shape), size_of(x))
+    whole = reshape(broadcast_to(x, shape=(times, size_of(x))), shape=(times * size_of(x),))
+    elements = concatenate([whole, along(x, 0, 0, rest)]) if rest else whole
+    return in_new_memory(reshape(elements, shape=shape), "C")
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------
