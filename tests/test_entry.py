@@ -385,9 +385,27 @@ def test_a_new_program_takes_over_an_arena_of_its_size() -> None:
     assert arena_of(g) == kept
 
 
+def test_a_larger_program_takes_over_a_smaller_arena_that_has_room_for_it() -> None:
+    release_arenas()
+    x, y, z = (np.ones(n * 2**17) for n in (8, 14, 20))  # of which some are only in memory when they are touched
+    f = copier(make_callable, x)
+    f(x)
+    kept, before = arena_of(f), rss()
+    g = copier(make_callable, y)
+    assert (arena_of(f), arena_of(g)) == (0, kept)
+    assert np.array_equal(g(y), y)
+    assert rss() - before < 2 * y.nbytes - x.nbytes + 2**22  # the result, and what is new of the arena
+    assert arena_of(copier(make_callable, z)) == 0  # which has no room in that
+    h = copier(make_callable, y)
+    assert (arena_of(g), arena_of(h)) == (0, kept)
+    assert np.array_equal(h(y), y)
+    assert np.array_equal(f(x), x)
+    assert arena_of(f) not in (0, kept)
+
+
 def test_many_programs_do_not_keep_more_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     release_arenas()
-    arrays = [np.ones(int(400_000 * 1.3**k)) for k in range(6)]  # none fits into the arena of another
+    arrays = [np.ones(int(140_000 * 2.1**k)) for k in range(6)]  # none fits into the arena of another
     monkeypatch.setattr(entry, "_IDLE_ARENAS", sum(x.nbytes for x in arrays[3:]) + 5000)
     made = []
     for x in arrays:

@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
-from tracegrad.codegen.entry_ir import ENTRY, OFFSETS, entry_ir
+from tracegrad.codegen.entry_ir import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
 from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
 
@@ -194,17 +194,31 @@ def _free() -> Any:
 
 class _Arena:
     """The arena that the callables of one program keep from call to call: where its address is, which entry points read
-    and write while they have the GIL. It is freed with the last of them, unless a new program has taken it over."""
+    and write while they have the GIL. It is freed with the last of them, unless a new program has taken it over.
 
-    __slots__ = ("__weakref__", "bytes", "free", "word")
+    `bytes` is how much of it has been touched, and `room` what it has at least, whoever allocated it."""
+
+    __slots__ = ("__weakref__", "bytes", "free", "room", "word")
 
     def __init__(self, size: int) -> None:
-        self.bytes, self.free = size, _free()
+        self.bytes, self.room, self.free = size, _room_for(size), _free()
         self.word = np.zeros(1, np.int64)
         if size >= _LARGE_ARENA:
-            self.word[0] = _taken(size)
+            self._take_over(size)
             release_arenas(_IDLE_ARENAS - size)
             _arenas.append(weakref.ref(self, _arenas.remove))
+
+    def _take_over(self, size: int) -> None:
+        """Have an arena with room for so many bytes, of which not many more have been touched, and that no call uses:
+        that of which most have, if there is one. The program that had it takes a new one if it is called again, which
+        costs no more then than it would now."""
+        idle = [x for ref in [*_arenas] if (x := ref()) is not None and x.word[0]]
+        fitting = [x for x in idle if size <= x.room and x.bytes <= size + size // 4]
+        if fitting:
+            other = max(fitting, key=lambda x: x.bytes)
+            self.bytes, self.room = max(size, other.bytes), min(self.room, other.room)
+            address, other.word[0] = int(other.word[0]), 0
+            self.word[0] = address
 
     def release(self) -> None:
         """Give the memory back, unless a call uses it. The next call takes new one."""
@@ -218,18 +232,14 @@ class _Arena:
 
 # Programs keep arenas of this size and more up to so many bytes in all, when the next one is made.
 _LARGE_ARENA, _IDLE_ARENAS = 2**20, 2**30
+_MOST_ROOM = 2**26
 _arenas: list[weakref.ref[_Arena]] = []
 
 
-def _taken(size: int) -> int:
-    """The address of an arena that has so many bytes, but not many more, and that no call uses: the oldest, or 0. The
-    program that had it takes a new one if it is called again, which costs no more then than it would now."""
-    for ref in [*_arenas]:
-        arena = ref()
-        if arena is not None and arena.word[0] and size <= arena.bytes <= size + size // 4:
-            address, arena.word[0] = int(arena.word[0]), 0
-            return address
-    return 0
+def _room_for(size: int) -> int:
+    """The bytes of an arena for a program that needs so many: what is not touched has an address, but takes no memory,
+    until a larger program takes the arena over."""
+    return size + min(size, _MOST_ROOM) if size >= HUGE_BYTES else size
 
 
 def release_arena(entry: Any) -> None:
@@ -290,7 +300,8 @@ def make_callable(
     >>> twice(1.5), twice(1), twice()
     (np.float64(3.0), MISS, MISS)
     """
-    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
+    room = arena_bytes if unsupported_reason() is not None else _room_for(arena_bytes)
+    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=room, release_gil=release_gil)
     if unsupported_reason() is not None:
         return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
     words[Word.RUN] = code.address(RUN)
