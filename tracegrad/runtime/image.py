@@ -31,7 +31,7 @@ from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ir.printing import with_locations
 from tracegrad.ops import TABLE
-from tracegrad.ops.custom import custom_call
+from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.op import Op
 from tracegrad.ops.results import result
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
@@ -229,9 +229,17 @@ def _run_of(call: Call) -> Callable[[Any], None]:
     ]
     count = len(given)
     into = None if several else _written_by(op, avals, len(inputs))
+    # Arrays of the last call, which take long to make; a user's function might keep them, or change what they are.
+    last: list[tuple[Any, Any]] = [(None, None)] * len(views)
 
     def run(pointers: Any) -> None:
-        arrays: list[Any] = [np.ndarray(shape, dtype, at(pointers[k])) for k, (at, shape, dtype) in enumerate(views)]
+        arrays: list[Any] = []
+        for k, (at, shape, dtype) in enumerate(views):
+            place, (known, array) = pointers[k], last[k]
+            if place != known or op is opaque:
+                array = np.ndarray(shape, dtype, at(place))
+                last[k] = place, array
+            arrays.append(array)
         operands, outs = arrays[:count], arrays[count:]
         if len(inputs) != count:
             following = iter(operands)
