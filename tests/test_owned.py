@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracegrad.codegen import cpu
+from tracegrad.codegen import cpu, gemm
 from tracegrad.runtime import blas, native, owned, threads, tiled
 
 AVX2 = {"avx2", "fma"}
@@ -36,6 +36,18 @@ def test_each_kind_of_cpu_has_its_rule(
     monkeypatch.setattr(cpu, "features", lambda: features)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: name)
     assert blas._owned(core) is expected
+
+
+@pytest.mark.parametrize(("name", "features"), [("znver3", AVX2), ("znver4", AVX512), ("sapphirerapids", AVX512)])
+def test_small_products_in_stacks_are_ours_but_where_openblas_begins_at_once(
+    name: str, features: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "features", lambda: features)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: name)
+    layouts = {"".join(letters) for letters in itertools.product("NT", repeat=2)}
+    found = {letters for letters in layouts if gemm.is_small_product(16, 3, 16, letters)}
+    assert found == ({"TN"} if name == "znver4" else layouts)
+    assert not any(gemm.is_small_product(17, 3, 16, letters) for letters in layouts)
 
 
 def asked(rule: Template, single: bool) -> Callable[..., bool]:

@@ -7,7 +7,8 @@ from functools import cache
 
 import llvmlite.binding as ll
 
-__all__ = ["converts_halves", "cpu_name", "features", "has_masks_of_bytes", "stores_slowly_with_masks"]
+__all__ = ["converts_halves", "cpu_name", "features", "has_masks_of_bytes", "has_small_kernels", "is_zen"]
+__all__ += ["stores_slowly_with_masks"]
 
 
 def cpu_name() -> str:
@@ -33,7 +34,18 @@ def has_masks_of_bytes() -> bool:
 @cache
 def stores_slowly_with_masks() -> bool:
     """Whether a vector that is stored with a mask takes a dozen cycles, as on AMD's CPUs before those with AVX-512."""
-    return cpu_name().startswith("znver") and not has_masks_of_bytes()
+    return is_zen() and not has_masks_of_bytes()
+
+
+def is_zen() -> bool:
+    """Whether the CPU is one of AMD's, from 2017 on."""
+    return cpu_name().startswith("znver")
+
+
+def has_small_kernels() -> bool:
+    """Whether OpenBLAS computes small products at once, and faster than `gemm`, but for those with only the first
+    factor transposed. It has such kernels for all CPUs with AVX-512; on others than AMD's that was not measured."""
+    return is_zen() and has_masks_of_bytes()
 
 
 def converts_halves() -> bool:

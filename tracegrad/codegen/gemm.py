@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.cpu import features
+from tracegrad.codegen.cpu import features, has_small_kernels
 from tracegrad.codegen.gemm_words import I8, I32, Writer
 from tracegrad.codegen.lanes import number, prefetch, splat
 from tracegrad.codegen.scalar_llvm import I64
@@ -51,9 +51,9 @@ NARROW = 4  # columns of parts of B that are not as wide as the others
 GROUP = 3  # neighbouring columns that have one address, and distances by which addresses are indexed
 
 
-def is_small_product(m: int, n: int, k: int) -> bool:
-    """Whether a product of these sizes, in a stack, is one of these on any machine."""
-    return max(m, n, k) <= LARGEST
+def is_small_product(m: int, n: int, k: int, letters: str) -> bool:
+    """Whether a product of these sizes, in a stack, is one of these. On a Zen with AVX-512 most small ones are not."""
+    return max(m, n, k) <= LARGEST and (letters == "TN" or not has_small_kernels())
 
 
 def gemm_module(name: str) -> str:

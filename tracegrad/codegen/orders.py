@@ -238,14 +238,16 @@ class _Writer:
         each = dtype_named(step.dtype).itemsize
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
-        routine = GEMM + step.dtype if batch > 1 and is_small_product(m, n, k) else ROUTINES[step.dtype]
+        letters = "".join("T" if flipped else "N" for _, flipped in (step.y, step.x))
+        is_ours = batch > 1 and is_small_product(n, m, k, letters)
+        routine = GEMM + step.dtype if is_ours else ROUTINES[step.dtype]
         words: list[Word] = [routine, batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
         words.append(max(within, 1))
         x, y, out = step.lies
         for buffer, lie in ((step.y[0], y), (step.x[0], x), (step.out, out)):
             apart = (self._size(lie.outer) * each, self._size(lie.inner) * each) if batch > 1 else (0, 0)
             words += [*self._place(buffer), *apart]
-        words += [ord("T" if flipped else "N") for _, flipped in (step.y, step.x)]
+        words += [ord(letter) for letter in letters]
         words += [n, m, k, *[max(self._size(lie.leading), 1) for lie in (y, x, out)]]
         return [*words, *[_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds))]]
 

@@ -40,7 +40,7 @@ from pathlib import Path
 from string import Template
 from typing import SupportsIndex
 
-from tracegrad.codegen.cpu import features, has_masks_of_bytes
+from tracegrad.codegen.cpu import features, has_small_kernels, is_zen
 from tracegrad.codegen.gemm import GEMM, gemm_module
 from tracegrad.codegen.squares import MIRROR, mirror_module
 from tracegrad.records import record
@@ -247,7 +247,7 @@ def _owned(core: str) -> Template:
     """Which products are our own: by AVX2 without longer vectors, and by AVX-512 on CPUs on which that was measured."""
     if {"avx2", "fma"} <= features() and "avx512f" not in features():
         return owned.SMALL_OR_SLIM
-    return owned.PACKED_OTHERWISE if has_masks_of_bytes() and _is_zen() and core in tiled.UNPACKED else owned.NONE
+    return owned.PACKED_OTHERWISE if has_small_kernels() and core in tiled.UNPACKED else owned.NONE
 
 
 def _own(name: str, core: str) -> dict[str, str]:
@@ -275,19 +275,14 @@ def _tiling(core: str) -> dict[str, str]:
     without_end = 1 << 62
     return {
         "unpacked": str(tiled.UNPACKED.get(core, without_end)),
-        "largest": str(without_end if _is_zen() else tiled.LARGEST_UNPACKED),
+        "at_once": str(tiled.UNPACKED.get(core, -1)),
+        "largest": str(without_end if is_zen() else tiled.LARGEST_UNPACKED),
         "small_a": str(tiled.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
         "joins": "true" if core in tiled.JOINED else "false",
         "parallel_for": f"@{_PARALLEL_FOR}",
         "limit": f"@{_LIMIT}",
     }
-
-
-def _is_zen() -> bool:
-    import llvmlite.binding as llvm  # slow to import
-
-    return str(llvm.get_host_cpu_name()).startswith("znver")
 
 
 def _tiled_source(name: str, words: dict[str, str], owns: Template) -> str:
@@ -312,7 +307,7 @@ def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
             "type": "float" if single else "double",
             "narrow": "128" if single and not joins_columns else "64",
             "narrowest": "32" if joins_columns else "128" if single else "64",
-            "alone": "1048576" if not single and (joins or _is_zen()) else "2097152",
+            "alone": "1048576" if not single and (joins or is_zen()) else "2097152",
             "step": "12" if joins_columns else "16",
             "joins_rows": "false" if single else "true",
             "raw": f"@{_RAW}{name}",

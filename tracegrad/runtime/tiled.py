@@ -28,6 +28,7 @@ __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED
 # share places there, 512 bytes apart, where it is read fast, and turns a transposed one. On CPUs of Intel's they gain
 # 10 to 40 % as long as A has up to `SMALL_A` elements, and lose as much where it has more or k is below 16, unless the
 # product is small.
+# Small products that need no tiles are called at once, before anything else is asked: a fifth of the time of 6 by 6.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
 SMALL_A = 2**16
@@ -64,8 +65,20 @@ measured:
   %light = icmp slt i64 %work, $alone
   %brief = icmp slt i64 %touched, 262144
   %small = and i1 %light, %brief
-  %large = icmp sgt i64 %work, $unpacked
   %plain = call i1 @is_plain(ptr %transa)
+  %b_plain = call i1 @is_plain(ptr %transb)
+  %tiny = icmp sle i64 %work, $at_once
+  %other_layout = xor i1 %b_plain, true
+  %read_fast_small = or i1 %plain, %other_layout
+  %tiny_and_brief = and i1 %tiny, %brief
+  %begins = and i1 %tiny_and_brief, %read_fast_small
+  br i1 %begins, label %at_once, label %look
+at_once:
+  musttail call void $raw(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                          ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
+  ret void
+look:
+  %large = icmp sgt i64 %work, $unpacked
   %a_little = icmp sle i64 %a_area, 262144
   %shallow = icmp sle i64 %depth, 800
   %c_lies = call i64 @integer(ptr %ldc)
@@ -75,7 +88,6 @@ measured:
   %fit = and i1 %fit_c, %a_little
   br i1 %fit, label %weigh, label %packed
 weigh:
-  %b_plain = call i1 @is_plain(ptr %transb)
   %b_lies = call i64 @integer(ptr %ldb)
   %b_span = mul i64 %b_lies, %depth
   %b_worth = icmp sge i64 %height, 32
