@@ -218,6 +218,53 @@ def test_the_derivative_of_a_likelihood() -> None:
     np.testing.assert_allclose(slopes, differences, rtol=1e-7)
 
 
+SPECIAL = {
+    "exchanged rows": [[0.0, 1.0], [1.0, 0.0]],
+    "a negative zero": [[-0.0, 1.0], [1.0, 0.0]],
+    "signs": np.diag([1.0, -2.0, 3.0, -4.0]),
+    "nan": [[np.nan, 1.0], [1.0, 2.0]],
+    "nan beside": [[1.0, np.nan], [1.0, 2.0]],
+    "infinity": [[np.inf, 1.0], [1.0, 2.0]],
+    "a product too large": np.eye(30) * 1e30,
+    "a product too small": np.eye(30) * 1e-30,
+    "rows that are alike": [[1.0, 2.0], [2.0, 4.0]],
+    "zeros": np.zeros((3, 3)),
+    "one of several": np.stack([np.eye(2), np.zeros((2, 2))]),
+    "nothing": np.zeros((0, 0)),
+    "none": np.zeros((0, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
+@pytest.mark.parametrize("name", [*SPECIAL, "any", "transposed", "several"])
+def test_determinants_and_inverses_are_those_of_numpy(name: str, dtype: str) -> None:
+    random = {
+        "any": rng.normal(size=(9, 9)),
+        "transposed": rng.normal(size=(9, 9)).T,
+        "several": positive(2, 3, 40, 40),
+    }
+    a = np.asarray({**SPECIAL, **random}[name]).astype(dtype)
+    with np.errstate(all="ignore"):
+        for f in (np.linalg.det, np.linalg.slogdet):
+            for got, want in zip(np.atleast_1d(*_several(tg.trace(f)(a))), np.atleast_1d(*_several(f(a)))):
+                assert got.dtype == want.dtype
+                np.testing.assert_allclose(got, want, rtol=1e-4 if dtype == "float32" else 1e-10)
+        try:
+            want = np.linalg.inv(a)
+        except np.linalg.LinAlgError as error:
+            with pytest.raises(np.linalg.LinAlgError, match=str(error)):
+                tg.trace(np.linalg.inv)(a)
+        else:
+            np.testing.assert_allclose(tg.trace(np.linalg.inv)(a), want, rtol=2e-3 if dtype == "float32" else 1e-9)
+    if dtype != "complex128" and a.size:
+        assert native_calls(np.linalg.det, a) == native_calls(np.linalg.slogdet, a) == ["lu"]
+        assert native_calls(lambda a: np.linalg.inv(a) * 2 if a.ndim else a, a) == ["solve"]
+
+
+def _several(x: Any) -> tuple[Any, ...]:
+    return (*x, 0.0) if isinstance(x, tuple) else (x, 0.0)
+
+
 def test_in_a_loop_python_is_asked() -> None:
     a, b = positive(5, 20, 20), rng.normal(size=(20, 2))
 
@@ -230,6 +277,16 @@ def test_in_a_loop_python_is_asked() -> None:
     for matrix in a:
         want = np.linalg.solve(matrix, want)
     np.testing.assert_allclose(tg.trace(f)(a, b), want, rtol=1e-10)
+
+    def volumes(a: Any) -> Any:
+        total = 0.0
+        for k in range(len(a)):
+            total = 0.5 * np.linalg.det(a[k] + 1e-6 * total)
+        return total
+
+    many = positive(40, 4, 4)
+    np.testing.assert_allclose(tg.trace(volumes)(many), volumes(many), rtol=1e-10)
+    assert native_calls(volumes, many) == ["lu"]  # for the last turn, behind the loop
 
 
 @dtypes

@@ -57,7 +57,7 @@ def _symmetric_part(x: Any) -> Any:
     """Of an ndarray, itself where it is symmetric."""
     flipped = np.swapaxes(x, -1, -2)
     flipped = flipped.conj() if x.dtype.kind == "c" else flipped
-    return x if np.array_equal(x, flipped) else 0.5 * x + 0.5 * flipped
+    return x if (x == flipped).all() else 0.5 * x + 0.5 * flipped
 
 
 def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:

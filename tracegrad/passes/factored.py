@@ -1,4 +1,5 @@
-"""The pass that factors a matrix once for all systems with it, its transpose, its inverse and its determinant."""
+"""The pass that factors a matrix once for all systems with it, its transpose, its inverse and its determinant; the last
+two without Python, as compiled code does for systems."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from typing import Any
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
 from tracegrad.ops.diagonals import diagonal
-from tracegrad.ops.elementwise import absolute, equal, log, negative, sign, where
+from tracegrad.ops.elementwise import absolute, equal, exp, less, log, multiply, negative, where
 from tracegrad.ops.fills import arange
-from tracegrad.ops.linalg import inv, lu, lu_solve, slogdet, solve
+from tracegrad.ops.linalg import det, inv, lu, lu_solve, slogdet, solve
 from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.ops.reduction import reduce_prod
-from tracegrad.passes.rewrite import operand, producer, rewrite, swaps
+from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite, swaps
 
 __all__ = ["factor_once"]
 
-_OPS = (inv, slogdet, solve)
+_OPS = (det, inv, slogdet, solve)
 
 
 def factor_once(graph: Graph) -> Graph:
@@ -38,27 +39,30 @@ def factor_once(graph: Graph) -> Graph:
       return %5
     }
     """
-    systems = [x.operands[0] for x in graph.everywhere() if x.op in _OPS]
-    if len(systems) < 2:
+    found = [x for x in graph.everywhere() if x.op in _OPS and x.operands[0].aval.dtype.kind == "f"]
+    uses = Counter([_matrix(x.operands[0]) for x in found])
+    if all(x.op is solve and uses[_matrix(x.operands[0])] == 1 for x in found):
         return graph
-    uses = Counter([_matrix(x) for x in systems if x.aval.dtype.kind == "f"])
-    several = {x for x, count in uses.items() if count > 1}
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if op not in _OPS:
+        if op not in _OPS or operands[0].dtype.kind != "f" or 0 in operands[0].shape:
             return None
         a, transposed = operands[0], False
         if producer(a) is transpose and swaps(a):
             a, transposed = operand(a), True
-        if a.node not in several:
+        alone = uses[a.node] < 2
+        if alone and (op is solve or in_loop(a)):  # in loops Python is asked for factors, too
             return None
+        if alone and op is inv:
+            return solve(operands[0], _identity(a))
         factors, pivots = lu(a)
-        if op is slogdet:
-            return _slogdet(factors, pivots)
+        if op in (det, slogdet):
+            sign, magnitude = _slogdet(factors, pivots)
+            return (sign, magnitude) if op is slogdet else multiply(sign, exp(magnitude))
         right = operands[1] if op is solve else _identity(a)
         return lu_solve(factors, pivots, right, transposed=transposed)
 
-    return rewrite(graph, hook) if several else graph
+    return rewrite(graph, hook)
 
 
 def _matrix(x: Node) -> Node:
@@ -73,8 +77,10 @@ def _matrix(x: Node) -> Node:
 def _slogdet(factors: Any, pivots: Any) -> tuple[Any, Any]:
     ndim, n = len(factors.shape), factors.shape[-1]
     pivot = diagonal(factors, offset=0, axes=(ndim - 2, ndim - 1))
+    one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # of nan too, as NumPy has it
+    sign = where(equal(pivot, 0.0), 0.0, one)
     stays = equal(pivots, broadcast_to(arange(start=1, step=1, length=n, dtype="int32"), shape=pivots.shape))
-    signs = where(stays, sign(pivot), negative(sign(pivot)))
+    signs = where(stays, sign, negative(sign))
     return reduce_prod(signs, axes=(ndim - 2,)), reduce_sum(log(absolute(pivot)), axes=(ndim - 2,))
 
 
