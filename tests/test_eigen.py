@@ -37,7 +37,8 @@ def of_scipy(x: Any) -> Any:
 
 CASES: dict[str, tuple[Any, Any]] = {
     "eig": (mixed, A),
-    "eig, real": (lambda x: np.sum(np.linalg.eig(x)[1] ** 2 * B) + np.linalg.eig(x).eigenvalues @ W, SPREAD),
+    # From 2.5 on, NumPy gives complex numbers even where they are all real.
+    "eig, real": (lambda x: np.sum(np.linalg.eig(x)[1].real ** 2 * B) + np.linalg.eig(x).eigenvalues.real @ W, SPREAD),
     "eig of complex numbers": (lambda x: mixed(x + 1j * np.sin(x)), A),
     "eigvals": (lambda x: np.sum(np.abs(np.linalg.eigvals(x) + 1j) * W[0]), A),
     "eigvals of a stack": (lambda x: np.sum(np.abs(np.linalg.eigvals(np.stack([x, x.T @ x + B]))) ** 3), A),
