@@ -29,7 +29,7 @@ def made(dtype: str, registers: tuple[int, int], monkeypatch: Any) -> tuple[Gemm
     """The function in vectors of so many bytes, on column-major arrays; and its code, which must stay."""
     monkeypatch.setattr(gemm, "_registers", lambda: registers)
     name = f"{gemm.GEMM}f{8 * np.dtype(dtype).itemsize}"
-    code = native.load_object(native.compile_ir(gemm.gemm_module(name), name, "glue", 3))
+    code = native.load_object(native.compile_ir(gemm.gemm_module(name), name, "written", 1))
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(code.address(name))
 
     def run(letters: Any, alpha: float, a: Any, b: Any, beta: float, c: Any, sizes: Any) -> None:

@@ -34,6 +34,7 @@ def test_each_kind_of_cpu_has_its_rule(
 ) -> None:
     monkeypatch.setattr(blas, "features", lambda: features)
     monkeypatch.setattr(cpu, "features", lambda: features)
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: name)
     assert blas._owned(core) is expected
 
@@ -43,6 +44,7 @@ def test_small_products_in_stacks_are_ours_but_where_openblas_begins_at_once(
     name: str, features: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "features", lambda: features)
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: name)
     layouts = {"".join(letters) for letters in itertools.product("NT", repeat=2)}
     found = {letters for letters in layouts if gemm.is_small_product(16, 3, 16, letters)}

@@ -445,18 +445,18 @@ class _Gemm(Writer):
             numbers = [smaller(b, b.add(begin, I64(r)), last) for r in range(self.lanes)]
             places = [b.gep(source, [b.mul(r, self.lda)]) for r in numbers]
 
-            def square(p: Any, load: Any) -> None:
+            def square(block: Any, load: Any = None) -> None:
+                p = b.mul(block, I64(self.lanes))
+                load = load or partial(self.masked, mask=self.below(b.sub(self.depth, p)))
                 found = [load(b.gep(place, [p])) for place in places]
                 for q, x in enumerate(transposed(b, found, min(16 // self.size, self.lanes))):
                     at = b.add(b.mul(b.add(p, I64(q)), I64(self.tall)), top)
                     self.store(x, b.gep(strip, [at]))
 
-            whole = b.sdiv(self.depth, I64(self.lanes))
-            loop(b, whole, lambda block: square(b.mul(block, I64(self.lanes)), self.load))
-            done = b.mul(whole, I64(self.lanes))
-            rest = b.sub(self.depth, done)
-            with b.if_then(b.icmp_signed(">", rest, I64(0))):
-                square(done, partial(self.masked, count=rest))
+            whole = I64(0) if self.is_long else b.sdiv(self.depth, I64(self.lanes))  # where masks cost nothing, none
+            if not self.is_long:
+                loop(b, whole, partial(square, load=self.load))
+            loop(b, b.sub(self.quotient_up(self.depth, self.lanes), whole), lambda k: square(b.add(whole, k)))
 
         low = b.icmp_signed("<=", b.sub(rows, b.mul(i, I64(self.tall))), I64(self.lanes))
         loop(b, b.select(low, I64(1), I64(2)), half)

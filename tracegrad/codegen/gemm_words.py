@@ -73,11 +73,16 @@ class Writer:
     def store(self, x: Any, pointer: Any, i: int = 0) -> None:
         self.b.store(x, self.at(pointer, i), align=self.size)
 
-    def masked(self, pointer: Any, count: Any) -> Any:
-        """So many elements, and zeros. The mask is made here: in another block, it would be of narrower integers."""
-        place, integer = self.at(pointer, 0), ir.IntType(8 * self.size)
+    def below(self, count: Any) -> Any:
+        """The mask of so many lanes, or of all if there are less. It is made in the block in which it is used: in
+        another, it would be of narrower integers."""
+        integer = ir.IntType(8 * self.size)
         count = splat(self.b, self.b.trunc(count, integer) if self.size < 8 else count, self.lanes)
-        mask = self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
+        return self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
+
+    def masked(self, pointer: Any, count: Any = None, mask: Any = None) -> Any:
+        """So many elements, or those of the lanes of a mask, and zeros."""
+        place, mask = self.at(pointer, 0), self.below(count) if mask is None else mask
         args = [place.type, I32, mask.type, self.vector]
         function = self.module.intrinsic("masked.load", [self.vector, place.type], self.vector, args)
         return self.b.call(function, [place, I32(self.size), mask, number(self.vector, 0.0)])

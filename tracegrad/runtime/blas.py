@@ -255,7 +255,7 @@ def _own(name: str, core: str) -> dict[str, str]:
     if _owned(core) is owned.NONE:
         return {"own": "null", "declare_own": ""}
     symbol = _of_type(GEMM, name)
-    native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "glue", 3).address(symbol))
+    native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "written").address(symbol))
     return {"own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
 
 

@@ -238,7 +238,7 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
     if name.startswith(_RARE):
         return lambda: rare_module(name), name, "cold", 1
     if name.startswith(GEMM):
-        return lambda: gemm_module(name), name, "glue", 3
+        return lambda: gemm_module(name), name, "written", 1
     if name.startswith(MERGED):
         return lambda: support_module(name), f"{MERGED[0]}.{name.partition('.')[2]}", "glue", 1
     if name.startswith(ORDERING):

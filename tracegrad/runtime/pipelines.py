@@ -9,6 +9,7 @@ written as it should run. So text says of which kind it is:
     calls     loops whose turns call kernels and products, and do nothing else
     glue      what runs once for each call of a program, and what programs share
     cold      what runs once for each step of a program, or more rarely
+    written   loops over vectors, of which each instruction is written as it should be
 
 What is quick to compile is slower to run, and the other way round: for kernels there is a pipeline for each level from
 1 to 3 of the option `optimize`.
@@ -34,7 +35,7 @@ __all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_o
 
 _T = TypeVar("_T")
 
-KINDS = ("loops", "vectors", "turns", "calls", "glue", "cold")
+KINDS = ("loops", "vectors", "turns", "calls", "glue", "cold", "written")
 
 # What Numba reads from the environment that changes the code it makes.
 SWITCHES = (
@@ -81,6 +82,7 @@ _PIPELINES = {
     "calls": (Pipeline(None, 0), Pipeline(None, 0), _FULL),
     "glue": (Pipeline(None, 1, as_written=True),) * 3,
     "cold": (Pipeline(None, 0),) * 3,
+    "written": (Pipeline(0, 1, as_written=True),) * 3,
 }
 
 
