@@ -304,3 +304,15 @@ def test_gradients_of_short_rows(dtype: str, size: int) -> None:
     e = 1e-6
     slope = (loss(x + e * f(1) * dx, b + e * f(1) * db) - loss(x - e * f(1) * dx, b - e * f(1) * db)) / (2 * e)
     assert abs(np.sum(gx * dx) + np.sum(gb * db) - slope) < (2e-3 if dtype == "float32" else 1e-6) * (1 + abs(slope))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("size", range(2, 10))
+def test_sums_of_short_rows_with_something_in_common(size: int, dtype: str) -> None:
+    traced = tg.trace(lambda x, v: (x @ v, np.max(x - v, axis=1)))
+    rng = np.random.default_rng(size)
+    for rows in (1, 3, 4, 15, 16, 17, 100, 1003):
+        x, v = rng.standard_normal((rows, size)).astype(dtype), rng.standard_normal(size).astype(dtype)
+        product, largest = traced(x, v)
+        np.testing.assert_allclose(product, x @ v, rtol=0, atol=1e-5 if dtype == "float32" else 1e-13)
+        np.testing.assert_array_equal(largest, np.max(x - v, axis=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tracegrad.avals import dtype_named
 from tracegrad.codegen.loops import Compute, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.vectors import LIGHTEST, Vectors
@@ -13,6 +14,7 @@ __all__ = ["Jam", "jam_of"]
 
 JAM = 4
 LONGEST_JAMMED = 12
+WRITTEN_OUT = 32  # bytes of an innermost loop of a fixed size
 LONGEST_ROW = 512  # bytes of an iteration that only waits for its additions, if several share a pass
 
 
@@ -22,6 +24,12 @@ class Jam(NamedTuple):
 
     copies: int
     brief: int = 0
+
+
+def _is_brief(kernel: Kernel, size: int | None) -> bool:
+    """Whether the innermost loop is so short that LLVM writes it out, and makes vectors of the loop around it."""
+    widest = max([dtype_named(x.out.dtype).itemsize for x in kernel.body if isinstance(x, Load)], default=8)
+    return size is not None and size * widest <= WRITTEN_OUT
 
 
 def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Jam | None:
@@ -41,7 +49,7 @@ def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Ja
     if all(depth == outer + 2 and var in x.over for x, depth in zip(reductions, depths, strict=True)):
         # More where what is stored with a mask is soon read again, which is slow.
         return Jam(2 * JAM if vectors and len(kernel.body) <= LONGEST_JAMMED // 2 else JAM)
-    if any(depth != outer + 1 for depth in depths):
+    if any(depth != outer + 1 for depth in depths) or _is_brief(kernel, kernel.loops[-1].extent.value):
         return None
     if any(isinstance(x, Load) and var not in x.address.symbols for x in kernel.body):
         return Jam(JAM)

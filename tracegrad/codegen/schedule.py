@@ -38,7 +38,7 @@ class Step:
     domain: tuple[Poly, ...]
     roots: list[Node]  # what it stores; of a node with several results, those that are used
     number: int
-    deps: set[Step] = field(default_factory=set)
+    deps: set[Step] = field(default_factory=set, repr=False)  # each with its own, over and over
     weight: int = 0
     alone: bool = False  # whether it shares its loops with none
     before: int = 0  # a bit for the number of every step that must run before this one
