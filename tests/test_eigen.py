@@ -107,7 +107,8 @@ def test_a_matrix_whose_eigenvalues_stop_being_real_takes_another_path() -> None
         found = turned(x)
         assert found.dtype == np.linalg.eigvals(x).dtype
         np.testing.assert_array_equal(found, np.linalg.eigvals(x) * 2)
-    assert turned.cache_info().traces == 2
+    # From 2.5 on, NumPy gives complex numbers for both.
+    assert turned.cache_info().traces == 1 + (np.linalg.eigvals(SPREAD).dtype.kind == "f")
 
 
 def test_gradients_are_those_of_pytorch() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api.linalg import matrices, square_matrices
+from tracegrad.numpy_api.on_demand.eigen import all_real
 from tracegrad.numpy_api.on_demand.least_squares import lstsq as numpy_lstsq
 from tracegrad.numpy_api.operands import (
     array,
@@ -29,7 +30,7 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import eigen, factorizations, linalg, matrix_functions
-from tracegrad.ops.complex_numbers import complex_of, conj
+from tracegrad.ops.complex_numbers import conj, real
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import logical_not, where
 from tracegrad.ops.linalg import band
@@ -344,9 +345,9 @@ def eigvalsh(a: Any, b: Any = None, *, lower: bool = True, **others: Any) -> Any
 @entry("eig")
 def eig(a: Any, b: Any = None, left: bool = False, right: bool = True, homogeneous_eigvals: bool = False) -> Any:
     _refused("eig", b=b, left=left, homogeneous_eigvals=homogeneous_eigvals)
-    w, v = np.linalg.eig(square_matrices("eig", a))
-    w = to_dtype(w, complex_of(w.dtype))
-    return (w, v) if right else w
+    x = square_matrices("eig", a)
+    w, v = eigen.eig(x)
+    return (w, real(v) if all_real(x, w) else v) if right else w
 
 
 @entry("eigvals")

@@ -17,18 +17,18 @@ from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import divide, negative
 from tracegrad.ops.linear import reshape
 
-__all__ = ["eig", "eigvals", "roots", "sort_complex"]
+__all__ = ["all_real", "eig", "eigvals", "roots", "sort_complex"]
 
 _OF_NUMPY: Any = np.linalg.eig(np.eye(1))
 _Eig: Any = type(_OF_NUMPY)
-# Since NumPy 2.5 the results are complex always.
+# Since NumPy 2.5 the results are complex always, but for the zeros of polynomials.
 _ASKS = _OF_NUMPY.eigenvalues.dtype.kind != "c"
 
 
-def _all_real(x: Any, values: Any) -> bool:
-    """Whether NumPy gives real results: for real matrices of which all eigenvalues are. That is asked for, but where
+def all_real(x: Any, values: Any) -> bool:
+    """Whether a matrix is real and all its eigenvalues are, where results are real then. That is asked for, but where
     there are no values to ask: there results are complex."""
-    return _ASKS and x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
+    return x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
 
 
 @implements(np.linalg.eig)
@@ -37,7 +37,7 @@ def eig(a: Any) -> Any:
     batches and other regions they are complex."""
     x = square_matrices("eig", a)
     w, v = eigen.eig(x)
-    return _Eig(real(w), real(v)) if _all_real(x, w) else _Eig(w, v)
+    return _Eig(real(w), real(v)) if _ASKS and all_real(x, w) else _Eig(w, v)
 
 
 @implements(np.linalg.eigvals)
@@ -46,7 +46,7 @@ def eigvals(a: Any) -> Any:
     and other regions they are complex."""
     x = square_matrices("eigvals", a)
     w = eigen.eigvals(x)
-    return real(w) if _all_real(x, w) else w
+    return real(w) if _ASKS and all_real(x, w) else w
 
 
 @implements(np.roots)
@@ -68,7 +68,9 @@ def roots(p: Any) -> Any:
     if n > 1:
         top = reshape(divide(negative(core[1:]), core[0]), shape=(1, n - 1))
         below = constant(np.eye(n - 2, n - 1, dtype=core.dtype), peer)
-        found = eigvals(concatenate([top, below], 0))
+        companion = concatenate([top, below], 0)
+        found = eigen.eigvals(companion)
+        found = real(found) if all_real(companion, found) else found
     zeros = x.shape[0] - shorter.shape[0]
     return concatenate([found, constant(np.zeros(zeros, found.dtype), peer)], 0) if zeros else found
 
