@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,9 @@ def test_it_has_one_thread_for_methods_of_short_factors(
     method: str | None, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(sys.modules["tracegrad.scipy.minimize"], "of_scipy", lambda _: noting(optimize.minimize, seen))
+    monkeypatch.setattr(
+        import_module("tracegrad.scipy.minimize"), "of_scipy", lambda _: noting(optimize.minimize, seen)
+    )
     np.testing.assert_allclose(tg.scipy.minimize(cost, np.zeros(2), method=method).x, 1.0, rtol=1e-6)
     assert seen == [wanted]
 
