@@ -7,8 +7,10 @@ from functools import cache
 
 import llvmlite.binding as ll
 
-__all__ = ["converts_halves", "cpu_name", "features", "has_masks_of_bytes", "has_small_kernels", "is_zen"]
-__all__ += ["stores_slowly_with_masks"]
+__all__ = [
+    "converts_halves", "cpu_name", "features", "has_masks_of_bytes", "has_small_kernels", "is_zen",
+    "stores_slowly_with_masks",
+]  # fmt: skip
 
 
 def cpu_name() -> str:

@@ -26,8 +26,9 @@ class Jam(NamedTuple):
     brief: int = 0
 
 
-def _is_brief(kernel: Kernel, size: int | None) -> bool:
+def _is_brief(kernel: Kernel) -> bool:
     """Whether the innermost loop is so short that LLVM writes it out, and makes vectors of the loop around it."""
+    size = kernel.loops[-1].extent.value
     widest = max([dtype_named(x.out.dtype).itemsize for x in kernel.body if isinstance(x, Load)], default=8)
     return size is not None and size * widest <= WRITTEN_OUT
 
@@ -49,7 +50,7 @@ def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Ja
     if all(depth == outer + 2 and var in x.over for x, depth in zip(reductions, depths, strict=True)):
         # More where what is stored with a mask is soon read again, which is slow.
         return Jam(2 * JAM if vectors and len(kernel.body) <= LONGEST_JAMMED // 2 else JAM)
-    if any(depth != outer + 1 for depth in depths) or _is_brief(kernel, kernel.loops[-1].extent.value):
+    if any(depth != outer + 1 for depth in depths) or _is_brief(kernel):
         return None
     if any(isinstance(x, Load) and var not in x.address.symbols for x in kernel.body):
         return Jam(JAM)

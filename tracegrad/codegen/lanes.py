@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.loops import ALL, ANY
 
 __all__ = [
     "element_of", "first_lane", "horizontal", "lanes_of", "number", "numbered", "of_lanes",
@@ -16,10 +17,7 @@ _REDUCE = {
     "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
     "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},
     "u": {"add": "add", "mul": "mul", "maximum": "umax", "minimum": "umin"},
-    "b": {
-        **dict.fromkeys(("logical_or", "add", "maximum", "any"), "or"),
-        **dict.fromkeys(("logical_and", "mul", "minimum", "all"), "and"),
-    },
+    "b": dict.fromkeys(ANY, "or") | dict.fromkeys(ALL, "and"),
 }
 
 

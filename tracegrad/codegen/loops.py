@@ -27,6 +27,8 @@ from tracegrad.records import record
 
 __all__ = [
     "ACCESSES",
+    "ALL",
+    "ANY",
     "FIRST",
     "SCATTERS",
     "STOPS",
@@ -173,6 +175,8 @@ class Reduce:
 
 _ROWS = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and what they do
+ANY = ("logical_or", "add", "maximum", "any")  # combiners that ask of truths whether one is true
+ALL = ("logical_and", "mul", "minimum", "all")  # and whether all are
 STOPS = {"any": "logical_or", "all": "logical_and"}  # of what leaves the innermost loop when the result is known
 FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # and of what gives a place, with what is there
 ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory

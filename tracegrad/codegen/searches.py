@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import FIRST, STOPS, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loops import ALL, ANY, FIRST, STOPS, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
@@ -26,8 +26,6 @@ __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "st
 
 COUNTED = 4  # vectors of truths in a turn
 LONG = 256  # elements of rows that are left when it is known what they are reduced to: vectors of a turn
-_ANY = ("logical_or", "add", "maximum", "any")
-_ALL = ("logical_and", "mul", "minimum", "all")
 
 
 class Search(NamedTuple):
@@ -89,14 +87,14 @@ def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
 def stop_early(made: Plan) -> None:
     """Let kernels that ask of long rows whether any or all of their elements are true leave a row when they know."""
     for step in made.steps:
-        if not isinstance(step, Launch) or not step.kernel.body or not step.kernel.loops:
+        if not isinstance(step, Launch) or not step.kernel.body or len(step.kernel.loops) < 2:
             continue
         kernel = step.kernel
         (*before, last), (var, extent) = kernel.body, kernel.loops[-1]
-        if not isinstance(last, Reduce) or last.value.dtype != "bool" or last.over != (var,) or len(kernel.loops) < 2:
+        if not isinstance(last, Reduce) or last.value.dtype != "bool" or last.over != (var,):
             continue
-        if last.combiner in (*_ANY, *_ALL) and extent.evaluate(made.arguments.sizes) >= LONG:
-            combiner = "any" if last.combiner in _ANY else "all"
+        if last.combiner in (*ANY, *ALL) and extent.evaluate(made.arguments.sizes) >= LONG:
+            combiner = "any" if last.combiner in ANY else "all"
             last = Reduce(last.buffer, last.address, combiner, last.value, last.over, last.size)
             step.kernel = replace(kernel, body=[*before, last])
 
@@ -113,8 +111,8 @@ def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
     value, combiner = roots[0].value, roots[0].combiner
     if value.dtype == "bool":
         # Of short rows, several are reduced at a time.
-        stops = combiner in STOPS or (len(kernel.loops) == 1 and combiner in (*_ANY, *_ALL))
-        return Search(value, combiner in _ALL) if stops and value.name in vectors.varying else None
+        stops = combiner in STOPS or (len(kernel.loops) == 1 and combiner in (*ANY, *ALL))
+        return Search(value, combiner in ALL) if stops and value.name in vectors.varying else None
     return first_of(kernel, value, vectors.varying) if combiner == "minimum" else None
 
 

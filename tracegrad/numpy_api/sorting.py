@@ -28,10 +28,9 @@ def sort(
 ) -> Any:
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
     x, k = along_axis("sort", a, axis)
-    if x.dtype.kind == "c":
-        found = sorting.sorted_values(x, axis=k, descending=False, stable=_is_stable(kind, stable))
-        return laid(found, "K", x)
-    return laid(sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0], "K", x)
+    how: Any = {"axis": k, "descending": False, "stable": _is_stable(kind, stable)}
+    found = sorting.sorted_values(x, **how) if x.dtype.kind == "c" else sorting.sort(x, **how)[0]
+    return laid(found, "K", x)
 
 
 @implements(np.argsort, refuses=("order",))

@@ -118,7 +118,7 @@ def as_loop(x: Any, y: Any) -> Any:
         return reshape(_matrix_vector(x, reshape(y, shape=(*lead, k))), shape=(*lead, m, 1))
     if m == 1:
         return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*lead, k))), shape=(*lead, 1, n))
-    if _is_turned(x) and _is_turned(y) and x.dtype.kind not in "fc":
+    if swaps(x) and swaps(y) and x.dtype.kind not in "fc":
         return matrix_transpose(as_loop(operand(y), operand(x)))  # whose factors lie along their rows
     left = broadcast_to(reshape(x, shape=(*lead, m, 1, k)), shape=(*lead, m, n, k))
     right = broadcast_to(reshape(matrix_transpose(y), shape=(*lead, 1, n, k)), shape=(*lead, m, n, k))
@@ -128,15 +128,10 @@ def as_loop(x: Any, y: Any) -> Any:
 def _matrix_vector(x: Any, v: Any) -> Any:
     """(..., m, k) times (..., k), reading the matrix as it lies: a transpose is summed over its rows."""
     lead, k = v.shape[:-1], v.shape[-1]
-    if _is_turned(x):
+    if swaps(x):
         lying = operand(x)
         return _dot(lying, broadcast_to(reshape(v, shape=(*lead, k, 1)), shape=lying.shape), -2)
     return _dot(x, broadcast_to(reshape(v, shape=(*lead, 1, k)) if lead else v, shape=x.shape), -1)
-
-
-def _is_turned(x: Any) -> bool:
-    """Whether the last two axes stand for each other's."""
-    return producer(x) is transpose and swaps(x)
 
 
 def _dot(x: Any, y: Any, axis: int) -> Any:
@@ -166,7 +161,7 @@ def long_product(x: Any, *, axes: tuple[int, ...]) -> Any:
     if not axes or producer(x) is not matmul or shared(x) or axes != tuple(range(len(x.shape) - 2)):
         return None
     first, second = operand(x), operand(x, 1)
-    if producer(first) is not transpose or not swaps(first):
+    if not swaps(first):
         return None
     long = [reshape(y, shape=(math.prod(y.shape[:-1]), y.shape[-1])) for y in (operand(first), second)]
     return matmul(matrix_transpose(long[0]), long[1])

@@ -14,7 +14,7 @@ from tracegrad.ops.fills import arange
 from tracegrad.ops.linalg import det, inv, lu, lu_solve, slogdet, solve
 from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.ops.reduction import reduce_prod
-from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite, swaps
+from tracegrad.passes.rewrite import in_loop, operand, rewrite, swaps
 
 __all__ = ["factor_once"]
 
@@ -48,7 +48,7 @@ def factor_once(graph: Graph) -> Graph:
         if op not in _OPS or operands[0].dtype.kind != "f" or 0 in operands[0].shape:
             return None
         a, transposed = operands[0], False
-        if producer(a) is transpose and swaps(a):
+        if swaps(a):
             a, transposed = operand(a), True
         alone = uses[a.node] < 2
         if alone and (op is solve or in_loop(a)):  # in loops Python is asked for factors, too

@@ -103,7 +103,7 @@ def _parts(x: Any) -> list[tuple[int, Any]] | None:
     todo = [(1, x, False)]
     while todo:
         sign, x, turned = todo.pop()
-        if producer(x) is transpose and swaps(x):
+        if swaps(x):
             x, turned = operand(x), not turned
         if producer(x) in (add, subtract) and not any(is_literal(y) for y in x.node.inputs):
             todo += [(sign if producer(x) is add else -sign, operand(x, 1), turned), (sign, operand(x), turned)]
@@ -231,7 +231,7 @@ def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
     op, alone = producer(x), alone and not shared(x)
     if op is matmul:
         return _Weighted(operand(x), operand(x, 1), _Outer(), alone)
-    if depth and (op is negative or (op is transpose and swaps(x))):
+    if depth and (op is negative or swaps(x)):
         if (found := _weighted(operand(x), depth - 1, alone)) is None:
             return None
         if op is transpose:
@@ -272,7 +272,7 @@ def _factors(x: Any, depth: int) -> _Outer | None:
         return _repeated(transpose(whole, perm=dict(x.node.params)["perm"]), x.shape)
     if not depth:
         return None
-    if op in _OF_ONE or (op is transpose and swaps(x)):
+    if op in _OF_ONE or swaps(x):
         found = _factors(operand(x), depth - 1)
         return None if found is None else found.turned if op is transpose else _OF_ONE[op](found)
     if op in (multiply, divide):

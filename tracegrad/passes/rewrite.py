@@ -20,6 +20,7 @@ from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.forms import Repeat, While
+from tracegrad.ops.linear import transpose
 from tracegrad.ops.op import Op
 from tracegrad.ops.results import result
 
@@ -157,8 +158,10 @@ def operand(x: Value, i: int = 0) -> Any:
     return x.builder.value(found) if isinstance(found, Node) else found
 
 
-def swaps(x: Value) -> bool:
-    """Whether a transpose is that of matrices."""
+def swaps(x: Any) -> bool:
+    """Whether `x` is a transpose of matrices."""
+    if producer(x) is not transpose:
+        return False
     ndim = len(x.shape)
     return bool(dict(x.node.params)["perm"] == (*range(ndim - 2), ndim - 1, ndim - 2))
 

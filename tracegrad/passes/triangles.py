@@ -8,7 +8,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise import less_equal, where
 from tracegrad.ops.factorizations import cholesky
 from tracegrad.ops.linalg import solve, solve_triangular
-from tracegrad.ops.linear import broadcast_to, transpose
+from tracegrad.ops.linear import broadcast_to
 from tracegrad.passes.diagonals import counted
 from tracegrad.passes.rewrite import operand, producer, swaps
 from tracegrad.passes.structure import rule_for
@@ -22,7 +22,7 @@ def _(x: Any, *, lower: bool) -> Any:
     if lower or producer(x) is not where or any(is_literal(y) for y in x.node.inputs):
         return None
     mask, below, above = (operand(x, k) for k in range(3))
-    if producer(above) is not transpose or not swaps(above) or operand(above).node is not below.node:
+    if not swaps(above) or operand(above).node is not below.node:
         return None
     return cholesky(below, lower=True) if _is_lower(mask) else None
 
@@ -39,7 +39,7 @@ def _is_lower(mask: Any) -> bool:
 @rule_for(solve)
 def _(a: Any, b: Any) -> Any:
     """With the factor of a Cholesky factorization, which has no zero on its diagonal, or its transpose."""
-    transposed = producer(a) is transpose and swaps(a)
+    transposed = swaps(a)
     factor = operand(a) if transposed else a
     if producer(factor) is not cholesky:
         return None

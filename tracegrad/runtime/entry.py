@@ -300,9 +300,10 @@ def make_callable(
     >>> twice(1.5), twice(1), twice()
     (np.float64(3.0), MISS, MISS)
     """
-    room = arena_bytes if unsupported_reason() is not None else _room_for(arena_bytes)
+    portable = unsupported_reason() is not None
+    room = arena_bytes if portable else _room_for(arena_bytes)
     words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=room, release_gil=release_gil)
-    if unsupported_reason() is not None:
+    if portable:
         return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
     words[Word.RUN] = code.address(RUN)
     if _has_large_output(spec, output_shapes):

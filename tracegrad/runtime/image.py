@@ -230,7 +230,7 @@ def _run_of(call: Call) -> Callable[[Any], None]:
     count = len(given)
     into = None if several else _written_by(op, avals, len(inputs))
     # Arrays of the last call, which take long to make; a user's function might keep them, or change what they are.
-    last: list[tuple[Any, Any]] = [(None, None)] * len(views)
+    last: list[tuple[Any, Any]] = [(0, None)] * len(views)
 
     def run(pointers: Any) -> None:
         arrays: list[Any] = []

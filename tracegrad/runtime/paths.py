@@ -15,7 +15,7 @@ from tracegrad.runtime.entry import MISS, can_watch, release_arena
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.layouts import Lies, copied, lies_of, strides_of
-from tracegrad.runtime.program import Program, compile_program, conformed
+from tracegrad.runtime.program import Program, as_taken, compile_program, conformed
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.signature import Binder, Call
@@ -167,8 +167,7 @@ class Path:
         lies = lies_of(inputs, self.trace.layouts)
         program = self._program_for(lies, inputs) if lies else None
         if program is not None:
-            given = [x if lie and lie.strides else conformed(x) for x, lie in zip(inputs, lies)]
-            return self._attempt(program, given, inputs)
+            return self._attempt(program, as_taken(inputs, lies), inputs)
         given = [conformed(x) for x in inputs]
         tier = None if self.program is None else self.program.tier
         if tier is not None and tier.begun and self.trace.guards:

@@ -33,7 +33,7 @@ from tracegrad.records import record
 from tracegrad.runtime import native, planned
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.image import Image, NumPyCalls, addressed, image_of, linked
-from tracegrad.runtime.layouts import Strides, laid
+from tracegrad.runtime.layouts import Lies, Strides, laid
 from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, still_missing
 from tracegrad.runtime.progress import compiling
 from tracegrad.runtime.tiers import Missing, Tier, missing_of, tier_of
@@ -88,6 +88,11 @@ def conformed(x: Any) -> Any:
     if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
+
+
+def as_taken(inputs: Sequence[Any], lies: Lies) -> list[Any]:
+    """Inputs as a program takes them that reads some arrays as they lie; `lies` says which, or nothing if none."""
+    return [x if lie and lie.strides else conformed(x) for x, lie in zip(inputs, lies or (None,) * len(inputs))]
 
 
 class Program:

@@ -10,7 +10,6 @@ import ctypes
 import time
 from collections.abc import Sequence
 from functools import cache
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.layouts import Lies
 from tracegrad.runtime.machine_code import shared_function
-from tracegrad.runtime.program import Program, conformed
+from tracegrad.runtime.program import Program, as_taken
 from tracegrad.runtime.threads import clock_source
 
 __all__ = ["Timing", "timed"]
@@ -64,7 +63,7 @@ def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, lies: L
 
     Raises `TracegradError` where the program fails, as where an index is out of range.
     """
-    given = [x if lie and lie.strides else conformed(x) for x, lie in zip_longest(leaves, lies[: len(leaves)])]
+    given = as_taken(leaves, lies)
     run, orders, keep = _prepared(program, given)
     rows: list[np.ndarray[Any, Any]] = []
     calls: list[float] = []

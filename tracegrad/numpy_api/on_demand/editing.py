@@ -174,10 +174,11 @@ def resize(a: Any, new_shape: Any) -> Any:
         return in_new_memory(broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape), "C")
     times, rest = divmod(math.prod(shape), size_of(x))
     if rest and times < _MOST_RUNS:
-        return reshape(concatenate([*[x] * times, along(x, 0, 0, rest)]), shape=shape)
-    whole = reshape(broadcast_to(x, shape=(times, size_of(x))), shape=(times * size_of(x),))
-    whole = concatenate([whole, along(x, 0, 0, rest)]) if rest else whole
-    return in_new_memory(reshape(whole, shape=shape), "C")
+        whole = [x] * times
+    else:
+        whole = [reshape(broadcast_to(x, shape=(times, size_of(x))), shape=(times * size_of(x),))]
+    elements = concatenate([*whole, along(x, 0, 0, rest)]) if rest else whole[0]
+    return in_new_memory(reshape(elements, shape=shape), "C")
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------
