@@ -28,6 +28,7 @@ from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.by_value import compressed, nonzero
 from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
+from tracegrad.numpy_api.faces import Faced
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
@@ -144,7 +145,7 @@ def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) ->
     return method
 
 
-class ArrayMethods(ComplexMethods, InRowMajorOrder):
+class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
     """What an ndarray can do, for a carrier."""
 
     __slots__ = ()

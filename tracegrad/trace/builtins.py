@@ -13,6 +13,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.numpy_api.creation import empty
+from tracegrad.numpy_api.faces import REWRITTEN, stands_for
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
@@ -52,16 +53,6 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, Value) or (isinstance(x, Carrier) and x.level is Level.SPAN)
 
 
-def stands_for(x: Any) -> type:
-    """The type of what a traced value stands for."""
-    if x.weak:
-        return {"f": float, "i": int, "b": bool, "c": complex}[x.dtype.kind]
-    if x.shape or not getattr(x, "_immutable_scalars", False):
-        return np.ndarray
-    scalar: type = x.dtype.type
-    return scalar
-
-
 def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None,
            order: Any = None) -> Any:  # fmt: skip
     """`np.ndarray`, the class as a function: an array that nothing is written into yet, or one of a buffer's memory."""
@@ -75,6 +66,7 @@ def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, 
 _EMPTY: Any = making(np.empty, empty)
 # What stands for the class of arrays in traced code.
 ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {"__call__": _array}})
+REWRITTEN[np.ndarray] = ARRAYS
 
 
 class _TypeMeta(type):
@@ -121,6 +113,8 @@ def _hasattr(x: Any, name: str) -> bool:
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     """`getattr`, of what traced values stand for."""
+    if name == "__class__" and _is_traced(x):
+        return _Type(x)
     if _is_traced(x) and not hasattr(stands_for(x), name):
         if default:
             return default[0]
