@@ -37,8 +37,9 @@ class Function:
     `setup_context(ctx, inputs, output)` says what is kept.
 
     Inside a traced function, what the methods do is recorded. With the class attribute `opaque = True` they run as they
-    are instead, at each call and each turn of a loop, on Tensors or ndarrays with values (SciPy and the like will do);
-    `forward` runs again for `backward`, whose derivative is refused.
+    are instead, at each call and each turn of a loop, on Tensors or ndarrays with values (SciPy and the like will do).
+    `forward` runs once in each call; `backward`, whose derivative is refused, gets the context that it leaves. There,
+    arrays and numbers cost least; of contexts with other objects, the last 16384 that wait for `backward` are held.
 
     Raises RuntimeError for what `backward` must not return: a wrong number of cotangents, or one that does not fit the
     shape of its argument.

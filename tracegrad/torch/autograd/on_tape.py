@@ -177,11 +177,7 @@ class _Call:
 
     def output(self, k: int, x: Any, count: int) -> Any:
         """Output `k`, as the caller gets it."""
-        if isinstance(x, np.ndarray | np.generic) and isinstance(self.owner, ArrayMethods):
-            constant = id(x) in self.constant
-            x = self.owner._lift(x)
-            if constant:
-                self.constant.add(id(x))
+        x = self._lifted(x, self.owner) if isinstance(self.owner, ArrayMethods) else x
         if not isinstance(x, Recorded):
             return x
         is_input, is_dirty = id(x) in self.given, id(x) in self.dirty
@@ -205,6 +201,18 @@ class _Call:
         x._requires, x._edge = True, edge
         if x._base is not None:
             x._kind_of_view = "several" if count > 1 else "custom"
+        return x
+
+    def _lifted(self, x: Any, owner: Any) -> Any:
+        """An output for NumPy code, on the tape: a float that `forward` returned has a derivative too."""
+        if isinstance(x, float | complex) and not isinstance(x, np.generic):
+            return owner._weakened(owner._lift(np.asarray(x)))
+        if not isinstance(x, np.ndarray | np.generic):
+            return x
+        constant = id(x) in self.constant
+        x = owner._lift(x)
+        if constant:
+            self.constant.add(id(x))
         return x
 
     def _rebase(self, x: Any, edge: Any, count: int) -> None:

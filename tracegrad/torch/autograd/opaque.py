@@ -1,9 +1,9 @@
 """Calls of a `Function` that a trace does not look into: its code runs as it is at each call of the compiled program.
 
-A call is one node of the graph, and its backward pass another, which runs `forward` again for what that saved. Shapes
-and dtypes of the outputs, each a result of the node, are those of the call being traced. In a loop or a branch, it is
-called while tracing with the values of the first turn, to know these, and then at each turn. Derivatives of the
-backward pass are refused.
+A call is one node of the graph, and its backward pass another, which reads what `forward` has left in its context
+(`residuals.py`). Shapes and dtypes of the outputs, each a result of the node, are those of the call being traced. In a
+loop or a branch, it is called while tracing with the values of the first turn, to know these, and then at each turn;
+elsewhere, what it gave while tracing is the result of the first call. Derivatives of the backward pass are refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.ops.custom import opaque
 from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
+from tracegrad.torch.autograd.residuals import Residuals
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import of_array
@@ -42,27 +43,37 @@ class Opaque:
         self.args = [None if k in self.places else x for k, x in enumerate(args)]
         self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.places]
         self.numbers = [args[k].weak for k in self.places]
-        self.needs = tuple([k in self.places and aval_of(x).dtype.kind == "f" for k, x in enumerate(args)])
+        self.needs = tuple([k in self.places and aval_of(x).is_inexact for k, x in enumerate(args)])
         self.inputs = Inputs.of(args, self.places, numbers=True)
         # For each output its aval, or the object that it is; and the context of the call being traced.
         self.outputs: list[Any] = []
+        self.residuals: Residuals
+        # What `forward` gave in the call being traced, for which arrays.
+        self.first: Any = None
 
-    def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, tuple[Any, ...]]:
-        """The context and the outputs for these arrays."""
+    def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
+        """The context and what was returned for these arrays."""
         args = list(self.args)
-        for k, x, tensor, number in zip(self.places, arrays, self.tensors, self.numbers):
-            args[k] = of_array(x.copy()) if tensor else x.item() if number else x.copy()
+        for k, x, tensor, is_number in zip(self.places, arrays, self.tensors, self.numbers):
+            args[k] = of_array(x.copy()) if tensor else x.item() if is_number else x.copy()
         context: FunctionCtx = self.cls._context_cls()
         context.needs_input_grad = self.needs
         result = self.cls.computed(context, tuple(args))
         if context.dirty_tensors:
             raise UnsupportedError(located(f"{self.cls.__name__} is opaque to traces, so it cannot update its inputs"))
         context._saved = context.to_save
-        return context, tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
+        return context, result
 
-    def backward(self, arrays: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
+        """What `forward` gives; in the first call, what it gave while that was traced."""
+        first, self.first = self.first, None
+        if first is not None and all(map(_identical, first[0], arrays)):
+            return first[1], first[2]
+        return self.forward(arrays)
+
+    def backward(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         """The cotangents of the arrays, given those of the outputs (None: not there)."""
-        context, _ = self.forward(arrays)
+        context = self.residuals.restored(self.cls, self.needs, residuals)
         given: list[Any] = []
         for x, ct in zip(self.outputs, cts):
             if ct is None and context.materialize_grads and isinstance(x, Aval):
@@ -73,6 +84,26 @@ class Opaque:
         found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
         pairs = [(x, s) for x, s, needed in zip(found, self.inputs.specs, wanted) if needed]
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
+
+
+def _identical(x: Any, y: Any) -> bool:
+    shape: tuple[int, ...] = np.shape(x)
+    return shape == np.shape(y) and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def _several(result: Any) -> tuple[Any, ...]:
+    """The outputs in what `forward` returned."""
+    return tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
+
+
+def _known(cls: Any, x: Any) -> Any:
+    """What is known of an output in every call: its aval, or what it is."""
+    if isinstance(x, np.ndarray | np.generic | int | float | complex):
+        return aval_of(np.asarray(x))
+    if x is not None and not isinstance(x, str | bytes):
+        text = f"{cls.__name__} is opaque to traces and returns a {type(x).__name__}, which may differ in each call"
+        raise UnsupportedError(located(f"{text}; return arrays, numbers, strings or None"))
+    return x
 
 
 def _plain(x: Any) -> Any:
@@ -91,12 +122,18 @@ class _Forward:
     def __call__(self, *arrays: Any) -> Any:
         call = self.call
         with _aside(), no_grad():
-            _, outputs = call.forward(arrays)
+            context, result = call.called(arrays)
+        outputs = _several(result)
+        if len(outputs) != len(call.outputs):
+            text = f"{call.cls.__name__} is opaque to traces and returned {len(outputs)} values"
+            raise ShapeError(f"{text}, not {len(call.outputs)} as when it was traced")
         for x, known in zip(outputs, call.outputs):
-            if isinstance(known, Aval) and aval_of(np.asarray(x)) != known:
-                text = f"{call.cls.__name__} is opaque to traces and returned {aval_of(np.asarray(x))}, not {known}"
+            now = _known(call.cls, x)
+            if now != known:
+                text = f"{call.cls.__name__} is opaque to traces and returned {now!s}, not {known!s}"
                 raise ShapeError(f"{text} as when it was traced for inputs of these shapes")
-        return [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
+        given = [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
+        return [*given, *call.residuals.of(context)]
 
 
 class _Backward:
@@ -109,11 +146,11 @@ class _Backward:
         return repr(f"{self.call.cls.__name__}Backward")
 
     def __call__(self, *arrays: Any) -> Any:
-        call, supply = self.call, iter(arrays)
-        inputs = [next(supply) for _ in call.places]
+        call, count = self.call, len(self.call.residuals.avals)
+        supply = iter(arrays[count:])
         cts = [next(supply) if there else None for there in self.present]
         with _aside(), no_grad():
-            return call.backward(inputs, cts)
+            return call.backward(arrays[:count], cts)
 
 
 def _aside() -> Any:
@@ -128,21 +165,34 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     arguments = [args[k] for k in call.places]
     arrays = [_plain(x) for x in arguments]
     with _aside(), no_grad():
-        known, outputs = call.forward([x.builder.example(x.node) for x in arrays])
+        examples = [x.builder.example(x.node) for x in arrays]
+        known, result = call.forward(examples)
     known.checked(ARRAYS)
-    call.outputs = [aval_of(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in outputs]
+    outputs = _several(result)
+    call.first, call.residuals = (examples, known, result), Residuals(known)
+    call.outputs = [_known(cls, x) for x in outputs]
     avals = [x for x in call.outputs if isinstance(x, Aval)]
-    if any(a.dtype.kind == "c" for a in avals):
-        raise UnsupportedError(located(f"{cls.__name__}: an opaque call cannot return complex numbers"))
-    supply = iter(opaque(*arrays, results=_described(avals), call=_Forward(call)) if avals else ())
+    described = _described([*avals, *call.residuals.avals])
+    results = opaque(*arrays, results=described, call=_Forward(call))
+    supply, residuals = iter(results[: len(avals)]), results[len(avals) :]
     owner = next((x for x in arguments if isinstance(x, Recorded)), None)
-    made = [_faced(next(supply), owner) if isinstance(x, Aval) else x for x in call.outputs]
+    made = [_shown(next(supply), x, owner) if isinstance(seen, Aval) else seen
+            for x, seen in zip(outputs, call.outputs)]  # fmt: skip
     constant = {id(_plain(x)) for x in known.non_differentiable}
     context.non_differentiable = tuple([x for x, y in zip(made, outputs) if id(y) in constant])
     context.materialize_grads = False
-    context.save_for_backward(*arguments)
+    context.save_for_backward(*[_faced(x, owner) for x in residuals])
     context._opaque = call  # type: ignore[attr-defined]
-    return tuple(made) if len(made) != 1 else made[0]
+    return tuple(made) if isinstance(result, tuple) else made[0]
+
+
+def _shown(x: Any, seen: Any, owner: Any) -> Any:
+    """A result of the node as what `seen` was in the call being traced: an array, a Tensor, or a Python number."""
+    if isinstance(seen, np.ndarray | np.generic):
+        return _faced(x, owner)
+    if isinstance(owner, ArrayMethods):
+        return owner._weakened(_faced(x, owner))
+    return x.builder.here().python_number(x.node)
 
 
 def _faced(x: Any, owner: Any) -> Any:
@@ -152,13 +202,14 @@ def _faced(x: Any, owner: Any) -> Any:
 def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
     """The cotangents of the arguments of an opaque call."""
     call: Opaque = context._opaque
-    arguments = context.saved_tensors
+    call.residuals.read = True
+    saved = context.saved_tensors
     present = [ct is not None for ct in cts]
-    arrays = [_plain(x) for x in (*arguments, *(ct for ct in cts if ct is not None))]
+    arrays = [_plain(x) for x in (*saved, *(ct for ct in cts if ct is not None))]
     places = [k for k in call.places if call.needs[k]]
     avals = [s.aval for k, s in zip(call.places, call.inputs.specs) if call.needs[k]]
     results = opaque(*arrays, results=_described(avals), call=_Backward(call, present))
-    owner = next((x for x in arguments if isinstance(x, Recorded)), None)
+    owner = next((x for x in saved if isinstance(x, Recorded)), None)
     found: list[Any] = [None] * call.inputs.number
     for k, x in zip(places, results):
         found[k] = _faced(x, owner)

@@ -1,0 +1,143 @@
+"""What `forward` of an opaque call leaves in its context, as values of a graph.
+
+Arrays and numbers are results of the node that calls `forward`, so they go with the values of a program wherever those
+go: into stacks of loops, and to a backward pass that runs later, or twice. Where something else is in the context, or
+it is not as it was in the call being traced, the context itself is held, and a number stands for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import SUPPORTED, Aval
+from tracegrad.ops.carriers import Carrier
+from tracegrad.torch.autograd.context import FunctionCtx
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.tensor import of_array
+
+__all__ = ["Residuals"]
+
+# Not state of the user's: known from the call being traced, or of no use for a backward pass.
+_OWN = {"needs_input_grad", "materialize_grads", "dirty_tensors", "non_differentiable", "_saved", "saved_for_forward"}
+_FIXED = (type(None), str, bytes)
+_NUMBERS = (bool, int, float, complex)
+
+
+class _Kind:
+    """Of a leaf: how it is stored, and what has to be the same in each call."""
+
+    def __init__(self, x: Any):
+        array = x.array if isinstance(x, Recorded) else x
+        self.stored = True
+        self.what: Any
+        if isinstance(x, Recorded | np.ndarray | np.generic):
+            plain = type(array) is np.ndarray or isinstance(array, np.generic)
+            stored = plain and not isinstance(array, Carrier) and array.dtype in SUPPORTED
+            self.what = (type(x), array.shape, array.dtype) if stored else None
+        elif type(x) in _NUMBERS:
+            self.what = type(x) if type(x) is not int or abs(x) < 2**63 else None
+        else:
+            self.stored, self.what = False, (type(x), x) if type(x) in _FIXED else None
+
+    @property
+    def aval(self) -> Aval:
+        if isinstance(self.what, tuple):
+            return Aval(self.what[1], self.what[2])
+        return Aval((), np.dtype(np.int64 if self.what is int else self.what))
+
+    def restored(self, x: Any) -> Any:
+        """The leaf, given the array that it was stored as."""
+        if not isinstance(self.what, tuple):
+            return x.item()
+        if issubclass(self.what[0], Recorded):
+            return of_array(x.copy())
+        return x.copy() if self.what[0] is np.ndarray else x[()]
+
+
+class Residuals:
+    """What the context of the call being traced has: its structure, and the kind of each leaf."""
+
+    def __init__(self, context: FunctionCtx):
+        self.context = context
+        leaves, self.structure = _taken_apart(context)
+        self.kinds = [_Kind(x) for x in leaves]
+        self.fixed = [None if kind.stored else x for x, kind in zip(leaves, self.kinds)]
+        # Whether a backward pass reads what is held.
+        self.read = False
+
+    @property
+    def avals(self) -> list[Aval]:
+        """Of the number of what is held, and of all that is stored."""
+        return [Aval((), np.dtype(np.int64)), *(kind.aval for kind in self.kinds if kind.stored and kind.what)]
+
+    def of(self, context: FunctionCtx) -> list[Any]:
+        """What is in the context after a call, as arrays of these avals."""
+        leaves, structure = _taken_apart(context)
+        kinds = [_Kind(x) for x in leaves]
+        known = [kind.what for kind in self.kinds]
+        if structure != self.structure or None in known or [kind.what for kind in kinds] != known:
+            number = _held.add(context) if self.read else 0
+            return [np.int64(number), *(np.zeros(a.shape, a.dtype) for a in self.avals[1:])]
+        arrays = [x.array if isinstance(x, Recorded) else x for x, kind in zip(leaves, kinds) if kind.stored]
+        return [np.int64(0), *map(np.asarray, arrays)]
+
+    def restored(self, cls: Any, needs: tuple[bool, ...], arrays: Sequence[Any]) -> FunctionCtx:
+        """The context of the call that left these arrays."""
+        number, supply = int(arrays[0]), iter(arrays[1:])
+        if number or None in [kind.what for kind in self.kinds]:
+            return _held.get(number, cls.__name__)
+        leaves = [kind.restored(next(supply)) if kind.stored else x for kind, x in zip(self.kinds, self.fixed)]
+        context: FunctionCtx = cls._context_cls()
+        for name, x in tree.unflatten(self.structure, leaves).items():
+            setattr(context, name, x)
+        context.needs_input_grad, context.materialize_grads = needs, self.context.materialize_grads
+        context._saved = context.to_save
+        return context
+
+
+def _taken_apart(context: FunctionCtx) -> Any:
+    return tree.flatten({name: x for name, x in vars(context).items() if name not in _OWN})
+
+
+class _Held:
+    """Contexts that are waiting for their backward pass, and the last few that have had one: it may come again."""
+
+    WAITING, AGAIN = 2**14, 64
+
+    def __init__(self) -> None:
+        self._numbers, self._lock = itertools.count(1), threading.Lock()
+        self._waiting: dict[int, FunctionCtx] = {}
+        self._again: dict[int, FunctionCtx] = {}
+
+    def add(self, context: FunctionCtx) -> int:
+        with self._lock:
+            number = next(self._numbers)
+            _put(self._waiting, number, context, self.WAITING)
+            return number
+
+    def get(self, number: int, name: str) -> FunctionCtx:
+        with self._lock:
+            context = self._waiting.pop(number, None) or self._again.pop(number, None)
+            if context is not None:
+                _put(self._again, number, context, self.AGAIN)
+                return context
+        raise RuntimeError(
+            f"what {name}.forward left in its context is not held any more: an object in it is neither an array nor a "
+            "number, or an array has another shape than when the call was traced; keep arrays of the same shapes and "
+            "numbers in the context"
+        )
+
+
+def _put(held: dict[int, FunctionCtx], number: int, context: FunctionCtx, most: int) -> None:
+    held[number] = context
+    if len(held) > most:
+        del held[next(iter(held))]
+
+
+_held = _Held()
