@@ -427,3 +427,84 @@ def test_arguments_by_keyword_only_and_missing_ones_are_told() -> None:
     bad.defvjp(lambda x, w: (x, None), lambda res, ct: (ct, None))
     with pytest.raises(ValueError, match="nondiff_argnums names argument 5, but there are 2 arguments"):
         bad(X, {"b": X})
+
+
+# -- made inside of traced code, and of arrays whose size is a value ---------------------------------------------------
+class Lazy:
+    """Makes a function at its first call, which may be traced, and keeps it."""
+
+    def __init__(self, make: Any, k: float):
+        self.make, self.k, self.made = make, k, None
+
+    def __call__(self, x: Any) -> Any:
+        if self.made is None:
+            self.made = self.make(self)
+        return self.made(x)
+
+
+def _lazy_vjp(lazy: Lazy) -> Any:
+    k = lazy.k
+    made = custom_vjp(lambda x: x * x)
+    made.defvjp(lambda x: (x * x, x), lambda x, ct: (ct * np.maximum(k * x, 1e-7),))
+    return made
+
+
+def _lazy_jvp(lazy: Lazy) -> Any:
+    k = lazy.k
+    made = custom_jvp(lambda x: x * x)
+    made.defjvp(lambda primals, tangents: (primals[0] ** 2, tangents[0] * np.maximum(k * primals[0], 1e-7)))
+    return made
+
+
+def _lazy_jvps(lazy: Lazy) -> Any:
+    k = lazy.k
+    made = custom_jvp(lambda x: x * x)
+    made.defjvps(lambda t, ans, x: t * np.maximum(k * x, 1e-7))
+    return made
+
+
+@pytest.mark.parametrize("make", [_lazy_vjp, _lazy_jvp, _lazy_jvps])
+def test_a_rule_that_is_made_in_traced_code_and_kept_holds_in_later_calls(make: Any) -> None:
+    lazy = Lazy(make, 3.0)
+    slope = tg.grad(lambda x: lazy(x))
+    for x in (3.0, 4.0, 5.0):
+        assert slope(x) == 3.0 * x
+    for x in (3.0, 4.0):
+        assert (lazy(x), tg.grad(lazy.made)(x)) == (x * x, 3.0 * x)
+
+
+@pytest.mark.parametrize("transform", [tg.trace, tg.grad, lambda f: tg.grad(tg.grad(f)), tg.vmap])
+def test_a_transformed_function_that_is_made_in_traced_code_and_kept_is_right_in_later_calls(transform: Any) -> None:
+    def make(lazy: Lazy) -> Any:
+        k = lazy.k
+        return transform(lambda x: np.maximum(k * x * x * x, 1e-7))
+
+    lazy, plain = Lazy(make, 2.0), Lazy(make, 2.0)
+    traced, vector = tg.trace(lambda x: lazy(x)), transform is tg.vmap
+    for x in (3.0, 4.0, 5.0):
+        given = np.array([x, 1.0]) if vector else x
+        np.testing.assert_allclose(traced(given), plain(given))
+        np.testing.assert_allclose(lazy(given), plain(given))
+
+
+@pytest.mark.parametrize("rule", [_lazy_vjp, _lazy_jvp])
+@pytest.mark.parametrize("chosen", [[True, False, True, True], [False] * 4, [True] * 4])
+def test_a_rule_takes_what_a_mask_chooses(rule: Any, chosen: list[bool]) -> None:
+    square, x = rule(Lazy(None, 3.0)), np.array([1.0, 2.0, 3.0, 4.0])
+    slope = tg.grad(lambda x, mask: np.sum(square(x[mask])))
+    for mask in (np.array(chosen), ~np.array(chosen)):
+        np.testing.assert_array_equal(slope(x, mask), np.where(mask, 3.0 * x, 0.0))
+
+
+def test_a_rule_takes_a_part_that_grows_with_a_loop() -> None:
+    square = _lazy_vjp(Lazy(None, 3.0))
+
+    def f(x: Any) -> Any:
+        total = 0.0
+        for i in range(1, len(x)):
+            total += np.sum(square(x[:i]))
+        return total
+
+    x = np.arange(1.0, 41.0)
+    assert tg.trace(f)(x) == sum(np.sum(x[:i] ** 2) for i in range(1, 40))
+    np.testing.assert_allclose(tg.grad(f)(x), 3.0 * x * np.arange(39, -1, -1))

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Recipe", "bound_method", "reduced", "reference"]
+__all__ = ["Recipe", "bound_method", "made_again", "reduced", "reference"]
 
 # The function of tracegrad's that made another, and its arguments behind the function.
 Recipe = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
-from tracegrad.pickling import Recipe, bound_method, reduced
+from tracegrad.pickling import Recipe, bound_method, made_again, reduced
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.methods import Method
 from tracegrad.runtime.why import show_key
@@ -65,6 +65,13 @@ class Traced(_Typed[Parameters, Result]):
         if self.recipe is None:
             raise PicklingError(f"{self} cannot be pickled; pickle the function that it was made of")
         return reduced(self, self.fun, self.recipe)
+
+    def parts(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        """What makes it again, and of which parts; None where that is not known."""
+        if self.recipe is None:
+            return None
+        make, args, keywords = self.recipe
+        return made_again, (make, self.fun, args, dict(keywords))
 
     def __copy__(self) -> Self:
         return self

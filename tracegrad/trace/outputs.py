@@ -188,6 +188,9 @@ class Outputs:
         if is_user_object(x):
             held = attributes(x)
             return Instance(type(x), tuple(held), [self.template(value) for value in held.values()])
+        if _is_of_trace(x):
+            make, parts = x.parts()
+            return Call(make, [self.template(part) for part in parts])
         return Same(_constant(x))
 
     def _tensor(self, x: Any) -> Piece:
@@ -224,6 +227,16 @@ def _overlap(found: Sequence[Tracer]) -> bool:
 def partial(func: Any, args: Any, keywords: Any) -> Any:
     """The partial function with these parts."""
     return functools.partial(func, *args, **keywords)
+
+
+def _is_of_trace(x: Any) -> bool:
+    """Whether this is a function of traced code, or one that tracegrad has made of such: a derivative, a rule."""
+    if isinstance(x, types.FunctionType):
+        return isinstance(x.__globals__, Globals)
+    if isinstance(x, tuple | list | dict):
+        return any(map(_is_of_trace, x.values() if isinstance(x, dict) else x))
+    parts = x.parts() if getattr(type(x), "remembers", False) else None
+    return parts is not None and any(map(_is_of_trace, parts[1]))
 
 
 def _constant(x: Any) -> Any:

@@ -135,7 +135,7 @@ class Function:
             with no_grad():
                 return cls.computed(cls._context_cls(), args)
         if not isinstance(owner, Recorded):
-            return call_in_graph(cls, args, owner)
+            return call_in_graph(cls, tuple([x.exact() if hasattr(x, "exact") else x for x in args]), owner)
         args = tuple(map(entered, args))
         known = [x for x in args if isinstance(x, Recorded)]
         # What is recorded in a region is differentiated later, as a graph.
