@@ -723,8 +723,9 @@ def test_no_handler_of_the_user_keeps_a_trace_going(trace: Any) -> Any:
     yield f(X)
 
 
-def test_what_traced_code_does_to_objects_of_packages_is_undone_before_it_runs_plainly() -> None:
-    fitted: Any = LinearRegression().fit(np.eye(3), X)
+def test_what_traced_code_does_to_objects_of_python_is_undone_before_it_runs_plainly() -> None:
+    fitted: Any = string.Formatter()
+    fitted.coef_, fitted.intercept_ = X.copy(), 0.0
     fitted.history, generator = [1], random.Random(0)
     fitted.generator = generator
     before, coefficients = generator.getstate(), fitted.coef_.copy()

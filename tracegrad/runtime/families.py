@@ -1,6 +1,7 @@
 """What a transform has made of a function is found again, and functions of equal code share their programs.
 
-So `grad(f)(x)` in a loop is compiled once, and so is `grad(lambda x: loss(x, k))(x)`.
+So `grad(f)(x)` in a loop is compiled once, and so is `grad(lambda x: loss(x, k))(x)`. Only functions whose code is seen
+share: what another one reads, as one of tracegrad's own that a decorator has made, no call compares.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 
 from tracegrad.runtime.dispatch import Dispatcher, Family
 from tracegrad.trace.inline import DERIVED
+from tracegrad.trace.shadow import is_structural
+from tracegrad.trace.users import is_decorated
 
 __all__ = ["remembered"]
 
@@ -52,18 +55,21 @@ class Memory:
 
 
 def _shared(fun: Any, key: Any, made: Made) -> Made:
-    made.share(_family(fun, key))
+    is_method = isinstance(fun, types.MethodType)
+    function = fun.__func__ if is_method else fun
+    if is_structural(function) or is_decorated(function):
+        made.share(_family(function, (type(fun), key)))
+    elif is_method:  # an object is compared with another one, the function with nothing
+        made.share(_family(function, (type(fun), id(function), key)))
     return made
 
 
-def _family(fun: Any, key: Any) -> Family:
-    """What functions of the code of `fun` share, for the transform with this key."""
-    function = fun.__func__ if isinstance(fun, types.MethodType) else fun
-    code, space = function.__code__, function.__globals__
-    place = (code, id(space), type(fun), key)
+def _family(function: types.FunctionType, key: Any) -> Family:
+    """What functions of the code of this one share, for the transform with this key."""
+    place = (function.__code__, id(function.__globals__), key)
     found = _FAMILIES.get(place)
     if found is None:
-        found = _FAMILIES.setdefault(place, (Family(), space))  # the namespace lives, so its id is its own
+        found = _FAMILIES.setdefault(place, (Family(), function))  # it lives, and so do the ids in the place
         while len(_FAMILIES) > MAX_FAMILIES:
             _FAMILIES.popitem(last=False)
     return found[0]

@@ -13,6 +13,7 @@ from tracegrad import tree
 from tracegrad.records import record
 from tracegrad.trace import shadow
 from tracegrad.trace.drawn import Draws, rewind
+from tracegrad.trace.endings import RunsPlainly
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.signature import exact
@@ -145,6 +146,7 @@ class Assumptions:
     def __init__(self) -> None:
         self.guards: list[Guard] = []
         self.rewritten: frozenset[Hashable] = frozenset()
+        self.late: RunsPlainly | None = None  # what has ended the trace when it was over
         self.told = False  # whether the traced code has shown somebody something
         self.draws: Draws | None = None  # the random numbers that each call draws
 

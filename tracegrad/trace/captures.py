@@ -14,10 +14,10 @@ item that it reads goes through `World.translate`, which answers by kind and rem
   What they may read where no shadow sees it is guarded at the end (`tracegrad.trace.natives`).
 
 Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
-functions it calls as well, and that there is nothing to be read. Not seen: what functions of the standard library and
-of installed packages read; of an object whose methods are called, all attributes are guarded. An array from such a
-place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators, buffers)
-is refused; random numbers are drawn at each call (`tracegrad.trace.drawn`).
+functions it calls as well, in installed packages too, and that there is nothing to be read. Not seen: what functions
+of Python's library, SciPy and C code read; of an object whose methods are called, all attributes are guarded. An array
+from such a place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators,
+buffers) is refused; random numbers are drawn at each call (`tracegrad.trace.drawn`).
 
 Nothing that traced code does changes the world while it is traced. What it writes is kept (`tracegrad.trace.writes`)
 and becomes effects, which every call repeats. A number that a function writes is an input from the second trace on.
@@ -44,7 +44,7 @@ from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.drawing import generator_of, is_random, random_of
 from tracegrad.trace.drawn import Drawn, is_generator
-from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS
+from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS, RunsPlainly
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan, read
@@ -440,6 +440,8 @@ class World(Assumptions):
             self.assume(source, "is", value)
         try:
             self.natives.guard(made for _, made in self._seen.values())
+        except RunsPlainly as late:
+            self.late = late
         finally:
             self.natives.restore()  # of the classes that were found on the way
         self.open = False

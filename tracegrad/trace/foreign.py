@@ -1,4 +1,4 @@
-"""Objects of Python's and of installed packages: what their state is, whether it is as it was, and how to put it back.
+"""Objects of Python's, SciPy's and of classes in C: what their state is, whether it is as it was, how to put it back.
 
 Traced code is given such objects as they are, and their methods run unseen. So the state that they reach is read when
 they are first met: what cannot change is itself, arrays are their content, containers and the attributes of objects are
@@ -74,6 +74,8 @@ def is_constant(x: Any) -> bool:
     if isinstance(x, C_FUNCTIONS):
         return x.__self__ is None or isinstance(x.__self__, types.ModuleType | type)
     cls: Any = type(x)
+    if cls.__name__ == "cython_function_or_method":  # each version of Cython has a class of its own
+        return True
     return cls is object or isinstance(x, _CONSTANT) or cls.__module__.startswith("tracegrad") or _name(cls) in _ALSO
 
 

@@ -99,7 +99,7 @@ class _UserModule(types.ModuleType):
 
 
 class _Library(types.ModuleType):
-    """A module of Python or of an installed package."""
+    """A module of Python, NumPy, SciPy or Numba."""
 
     def __init__(self, world: Any, real: types.ModuleType):
         super().__init__(real.__name__, real.__doc__)

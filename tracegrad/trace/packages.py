@@ -1,4 +1,4 @@
-"""What stands in traced code for objects of Python's and of installed packages.
+"""What stands in traced code for objects of Python's, of SciPy's and of classes in C.
 
 Many are themselves, guarded by their state (`tracegrad.trace.foreign`). Those whose answers are other ones at each call
 have something in their place that asks again, and bound methods of built-in classes are those of what stands for their

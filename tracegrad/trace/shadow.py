@@ -6,7 +6,7 @@ translated. In it the name of NumPy stands for NumPy with functions that make ar
 traced numbers, SciPy for functions over ops. The shadow of an object reads its attributes through the
 world and calls its methods as shadows.
 
-Only the user's code is run so: functions from files outside the standard library, site-packages and tracegrad.
+Only the user's code is run so (`tracegrad.trace.users`): all but that of Python, NumPy, SciPy, Numba and tracegrad.
 """
 
 from __future__ import annotations

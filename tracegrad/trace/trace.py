@@ -187,6 +187,11 @@ def trace_call(
         given = answers.given if answers is not None and answers.varying == now else ()
         found = _trace_call(fun, body, call, given, asked, shared)
         if isinstance(found, Trace):
+            late = found.world.late
+            if isinstance(late, Restarts):
+                asked.add(late.key)
+                continue
+            found = found if late is None else _given_up(found, str(late))
             # What a trace knows of loops from others is as if it had been known when it began.
             found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
             forget_short(asked)
@@ -357,6 +362,15 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
         raised=located(why, _place(error)), error=error if alike else None,
         layouts=builder.memory.layouts(inputs), script=tuple(builder.script),
+    )  # fmt: skip
+
+
+def _given_up(trace: Trace, why: str) -> Trace:
+    """A trace at whose end it was found that its calls are to run plainly."""
+    graph = sliced(trace.graph.inputs, trace.graph.nodes, [g.node for g in trace.guards])
+    return Trace(
+        graph, trace.kinds, Same(None), (), trace.guards, trace.captures, trace.world,
+        raised=trace.raised or located(why), layouts=trace.layouts, script=trace.script,
     )  # fmt: skip
 
 

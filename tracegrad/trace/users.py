@@ -1,11 +1,15 @@
-"""Whose code it is: functions, classes and modules of the user's, and those of Python and of installed packages.
+"""Whose code it is: functions, classes and modules of the user's, and those that tracegrad knows by their public names.
 
-What tracegrad has as a user would write it, its modules and optimizers, counts as the user's.
+The latter are Python's own, NumPy's, SciPy's, Numba's and tracegrad's. All other Python code is the user's, wherever it
+lies: in an installed package, a zip file, a notebook or in no file. What tracegrad has as a user would write it, its
+modules and optimizers, counts as the user's too. Classes in C have no code to read, and are nobody's.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -27,14 +31,25 @@ __all__ = [
     "is_user_module",
 ]
 
-_FOREIGN = tuple(
+_KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: what shadows and rules stand for
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def _folders(name: str) -> list[str]:
+    """Where an installed package lies, which is not imported for that."""
+    spec = importlib.util.find_spec(name)
+    return [os.path.join(path, "") for path in (spec and spec.submodule_search_locations) or ()]
+
+
+_PYTHON = tuple(
     {
         os.path.join(path, "")
-        for key in ("stdlib", "platstdlib", "purelib", "platlib")
-        if (path := sysconfig.get_path(key))
+        for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__))
     }
 )
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+# Within the folder of Python's own library, in some installations.
+_INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in ("site-packages", "dist-packages"))
+_LIBRARIES = (_PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
 # Folders of packages whose code is traced like the users' own: `numpy.polynomial`, which is NumPy code and nothing
 # else, and modules and optimizers, which read and write what users look at.
 _TRACED = (
@@ -44,6 +59,7 @@ _TRACED = (
 # Where decorators of ours are made, which run a function of the user's.
 _DECORATORS = [os.path.join(_PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]
 _HEAP = 1 << 9  # the flag of classes that are made at run time: by a statement, or in C
+_IN_C_FILES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
 
@@ -53,13 +69,15 @@ def is_user_file(filename: str) -> bool:
     """Whether the code of a file is the user's, or read as if it were."""
     if filename.startswith(_TRACED):
         return True
-    return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
+    if filename.startswith((*_LIBRARIES, "<frozen", "<__array_function__")):
+        return False
+    return filename.startswith(_INSTALLED) or not filename.startswith(_PYTHON)
 
 
 def is_library_module(x: types.ModuleType) -> bool:
-    """Whether a module is one of Python's, NumPy's or SciPy's, whose functions and classes are taken to stay."""
+    """Whether a module is one of Python's, NumPy's, SciPy's or Numba's: its functions and classes are taken to stay."""
     root = x.__name__.partition(".")[0]
-    return root != "__main__" and (root in _OF_PYTHON or root in ("numpy", "scipy", "tracegrad"))
+    return root != "__main__" and (root in _OF_PYTHON or root in _KNOWN)
 
 
 def is_user_module(x: types.ModuleType) -> bool:
@@ -69,7 +87,7 @@ def is_user_module(x: types.ModuleType) -> bool:
 
 
 def is_user_function(x: Any) -> bool:
-    """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` and `no_grad`
+    """Whether `x` is a function of the user's, or a wrapper of one, as `contextmanager` and `no_grad`
     make it."""
     while isinstance(x, types.FunctionType):
         if is_user_file(x.__code__.co_filename):
@@ -92,7 +110,8 @@ def is_user_code(cls: Any) -> bool:
         return _is_written(cls)  # made where there is no name of a module
     if cls.__module__ in sys.stdlib_module_names:
         return False
-    return is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
+    filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
+    return is_user_file(filename) and not filename.endswith(_IN_C_FILES)
 
 
 @functools.lru_cache(maxsize=4096)

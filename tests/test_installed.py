@@ -1,0 +1,257 @@
+"""Whose code it is does not depend on where it lies: one source as an installed package, in a zip file, in no file.
+
+The truth is plain Python's value and a derivative by hand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad import nn
+from tracegrad.trace.users import is_user_class, is_user_code, is_user_file, is_user_function
+
+SOURCE = """
+import collections
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+STATE = {"rate": 1.0}
+RATE = 1.0
+REGISTRY = {}
+calls = []
+
+def with_array(x):
+    return np.sum(np.array([x[0], 2.0 * x[1]]) ** 2)
+
+def with_asarray(x):
+    return np.sum(np.asarray(x, dtype=float) ** 2)
+
+def with_store(x):
+    z = np.zeros(2)
+    z[0] = x[0] ** 2
+    z[1] = x[1]
+    return np.sum(z)
+
+def with_math(x):
+    return math.exp(x[0]) * x[1]
+
+def with_float(x):
+    return float(x[0]) * x[1]
+
+def with_fill(x):
+    return np.sum(np.full(2, x[0]) * x)
+
+def with_branch(x):
+    return x[0] ** 2 if x[0] > 0 else x[1]
+
+def scaled(x):
+    calls.append(1)
+    return np.sum(x) * STATE["rate"] * RATE
+
+def registered(x):
+    return REGISTRY["current"](x)
+
+def power(p):
+    def loss(x):
+        return np.sum(x ** p)
+    return loss
+
+def bare(fun):
+    def wrapper(*args):
+        return 2.0 * fun(*args)
+    return wrapper
+
+def wrapped(fun):
+    @functools.wraps(fun)
+    def wrapper(*args):
+        return 2.0 * fun(*args)
+    return wrapper
+
+@functools.lru_cache
+def exponent(name):
+    return STATE[name]
+
+def cached(x):
+    return np.sum(x ** exponent("exponent"))
+
+@dataclasses.dataclass
+class Model:
+    p: float
+
+    def loss(self, x):
+        return np.sum(x ** self.p)
+
+Pair = collections.namedtuple("Pair", "a b")
+"""
+
+_X = np.array([1.5, 2.0])
+_GRADIENTS = {
+    "with_array": [3.0, 16.0],
+    "with_asarray": [3.0, 4.0],
+    "with_store": [3.0, 1.0],
+    "with_math": [2.0 * np.exp(1.5), np.exp(1.5)],
+    "with_float": [2.0, 1.5],
+    "with_fill": [5.0, 1.5],
+    "with_branch": [3.0, 0.0],
+}
+
+
+def _import(folder: Path, name: str) -> types.ModuleType:
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+
+
+def installed(tmp_path: Path, name: str, source: str) -> types.ModuleType:
+    """The source as a package in a folder of installed ones."""
+    folder = tmp_path / "lib" / "site-packages"
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(source)
+    return _import(folder, name)
+
+
+def zipped(tmp_path: Path, name: str, source: str) -> types.ModuleType:
+    with zipfile.ZipFile(tmp_path / "packages.zip", "w") as file:
+        file.writestr(f"{name}.py", source)
+    return _import(tmp_path / "packages.zip", name)
+
+
+def mine(tmp_path: Path, name: str, source: str) -> types.ModuleType:
+    (tmp_path / f"{name}.py").write_text(source)
+    return _import(tmp_path, name)
+
+
+def executed(_: Path, name: str, source: str) -> types.ModuleType:
+    """The source in no file, as a notebook's."""
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+    return module
+
+
+@pytest.fixture(params=[mine, installed, zipped, executed])
+def package(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    place: Callable[..., Any] = request.param
+    name = f"placed_{place.__name__}"
+    yield place(tmp_path, name, SOURCE)
+    sys.modules.pop(name)
+
+
+@pytest.mark.parametrize("name", _GRADIENTS)
+def test_code_has_the_same_derivative_wherever_it_lies(package: Any, name: str) -> None:
+    fun = getattr(package, name)
+    np.testing.assert_allclose(tg.grad(fun)(_X), _GRADIENTS[name])
+    np.testing.assert_allclose(tg.grad(lambda x: fun(x))(_X), _GRADIENTS[name])
+    np.testing.assert_allclose(tg.trace(fun)(_X), fun(_X))
+    columns = [tg.jvp(fun, (_X,), (each,))[1] for each in np.eye(2)]
+    np.testing.assert_allclose(columns, _GRADIENTS[name])
+
+
+def test_what_a_module_holds_is_read_at_each_call(package: Any) -> None:
+    gradient = tg.grad(package.scaled)
+    for rate in (1.0, 2.0, 3.0):
+        package.STATE["rate"] = rate
+        np.testing.assert_array_equal(gradient(_X), [rate, rate])
+    package.RATE = 10.0
+    np.testing.assert_array_equal(gradient(_X), [30.0, 30.0])
+
+
+def test_what_code_writes_is_repeated(package: Any) -> None:
+    f = tg.trace(package.scaled)
+    for _ in range(3):
+        f(_X)
+    assert package.calls == [1, 1, 1]
+
+
+def test_a_registry_is_asked_again(package: Any) -> None:
+    gradient = tg.grad(package.registered)
+    for p in (1.0, 2.0, 3.0):
+        package.REGISTRY["current"] = package.power(p)
+        np.testing.assert_allclose(gradient(_X), p * _X ** (p - 1))
+
+
+def test_closures_of_equal_code_have_each_its_own_derivative(package: Any) -> None:
+    for p in (1.0, 2.0, 3.0, 4.0):
+        np.testing.assert_allclose(tg.grad(package.power(p))(_X), p * _X ** (p - 1))
+        np.testing.assert_allclose(tg.grad(package.Model(p).loss)(_X), p * _X ** (p - 1))
+
+
+@pytest.mark.parametrize("name", ["bare", "wrapped"])
+def test_what_a_decorator_makes_has_the_derivative_of_its_function(package: Any, name: str) -> None:
+    decorator = getattr(package, name)
+    for p in (1.0, 2.0, 3.0, 4.0):
+        np.testing.assert_allclose(tg.grad(decorator(lambda x, p=p: np.sum(x**p)))(_X), 2.0 * p * _X ** (p - 1))
+
+
+def test_a_cached_function_of_a_package_does_not_end_the_trace(package: Any) -> None:
+    package.STATE["exponent"] = 3.0
+    gradient = tg.grad(package.cached)
+    for _ in range(2):
+        np.testing.assert_allclose(gradient(_X), 3.0 * _X**2)
+    assert gradient.cache_info().traces == 1
+
+
+def test_classes_are_the_users_wherever_they_lie(package: Any) -> None:
+    assert is_user_class(package.Model)
+    assert is_user_code(package.Pair)
+    assert is_user_function(package.Model.__init__)  # made as text
+
+
+def test_code_of_python_numpy_scipy_and_numba_is_not_the_users() -> None:
+    scipy = importlib.import_module("scipy.optimize")
+    for module in (importlib.import_module("json.decoder"), np.lib, scipy, importlib.import_module("numba"), nn):
+        assert is_user_file(str(module.__file__)) == (module is nn)
+    assert is_user_file(str(pytest.__file__))
+
+
+def test_classes_in_c_are_nobodys() -> None:
+    trees = importlib.import_module("sklearn.tree._tree")
+    assert not is_user_code(trees.Tree)
+
+
+def test_a_fitted_model_of_a_package_answers_as_in_python() -> None:
+    """Its code asks a `threading.local`, which is found at the end of the trace: the call runs plainly."""
+    scaler = importlib.import_module("sklearn.preprocessing").StandardScaler().fit(np.array([[1.0, 2.0], [2.0, 5.0]]))
+
+    def f(x: Any) -> Any:
+        return scaler.transform(x.reshape(1, 2)).sum()
+
+    with pytest.warns(tg.PerformanceWarning):
+        np.testing.assert_allclose(tg.trace(f)(_X), f(_X))
+    with pytest.raises(tg.TraceError):
+        tg.grad(f)(_X)
+
+
+# -- programs that functions share -------------------------------------------------------------------------------------
+def test_functions_that_a_decorator_of_tracegrads_made_have_each_its_own_program() -> None:
+    for _ in range(2):
+        for name in ("sin", "cos", "exp", "sqrt", "tanh"):
+            got = tg.vmap(getattr(tg, name))(tg.tensor(_X))
+            np.testing.assert_allclose(got.numpy(), getattr(np, name)(_X))
+        for name, expected in (("sum", [1, 1]), ("prod", [2, 1.5]), ("mean", [0.5, 0.5]), ("amax", [0, 1])):
+            np.testing.assert_allclose(tg.grad(getattr(tg, name))(_X), expected)
+
+
+def test_closures_of_the_users_share_their_programs() -> None:
+    def power(p: float) -> Callable[[Any], Any]:
+        return lambda x: np.sum(x**p)
+
+    gradients = [tg.grad(power(p)) for p in (2.0, 2.0, 2.0)]
+    for gradient in gradients:
+        np.testing.assert_allclose(gradient(_X), 2.0 * _X)
+    assert gradients[-1].cache_info().hits == 1  # of what the second has traced: the first keeps its own
