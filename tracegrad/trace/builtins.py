@@ -17,6 +17,7 @@ from tracegrad.numpy_api.faces import REWRITTEN, stands_for
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
+from tracegrad.trace.classes import hook
 from tracegrad.trace.counters import tell
 from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
@@ -44,7 +45,13 @@ def unshadowed(x: Any) -> Any:
 
 def _isinstance(x: Any, classes: Any) -> bool:
     """`isinstance`, with traced values taken for what they stand for."""
-    return issubclass(stands_for(x), classes) if _is_traced(x) else isinstance(x, classes)
+    if not _is_traced(x):
+        return isinstance(x, classes)
+    if type(classes) is tuple:
+        return any([_isinstance(x, each) for each in classes])  # noqa: C419 (no frame of its own)
+    meta: Any = type(classes)
+    asked = hook(meta, "__instancecheck__") is not None
+    return bool(meta.__instancecheck__(classes, x)) if asked else issubclass(stands_for(x), classes)
 
 
 def _is_traced(x: Any) -> bool:

@@ -334,8 +334,10 @@ class World(Assumptions):
 
     def method(self, real: types.FunctionType) -> Callable[..., Any]:
         """What runs in the place of a method of a class that traced code is given as it is."""
-        found: Callable[..., Any] = real if not self.open or self.natives.is_suspect(real) else self.adopt(real)
-        return found
+        if not self.open or self.natives.is_suspect(real):
+            return real
+        made: Callable[..., Any] = self.adopt(real)
+        return lambda *args, **kwargs: made(*[self.natives.descriptor(x) for x in args[:1]], *args[1:], **kwargs)
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):

@@ -13,15 +13,18 @@ import types
 from typing import Any
 
 from tracegrad.ir.builder import recorder
-from tracegrad.trace.users import is_user_code, is_user_function
+from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
-__all__ = ["Lent", "functions_of", "genuine"]
+__all__ = ["Lent", "descriptors", "functions_of", "genuine", "hook"]
 
-# What Python calls by itself, before there is an object or beside what the code says.
+# What Python calls at times of its own, or while it has to know more than a trace does.
 _PLUMBING = {
-    "__class_getitem__", "__del__", "__delattr__", "__getattribute__", "__getstate__", "__hash__", "__init_subclass__",
-    "__new__", "__reduce__", "__reduce_ex__", "__set_name__", "__setattr__", "__setstate__", "__subclasshook__",
+    "__del__", "__getstate__", "__hash__", "__reduce__", "__reduce_ex__", "__setstate__", "__subclasshook__",
 }  # fmt: skip
+# What runs as it is of tracegrad's modules and optimizers, which are known to do no more than keep what they are given.
+_OF_OWN = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
+# What Python calls of an object that a class has, when an attribute of that name is asked for or written.
+_OF_DESCRIPTORS = ("__get__", "__set__", "__delete__")
 _LOCK = threading.Lock()
 # How many traces have each attribute of each class.
 _TRACES: dict[tuple[type, str], int] = {}
@@ -55,6 +58,22 @@ def functions_of(x: Any) -> list[types.FunctionType]:
     return [f for f in parts if isinstance(f, types.FunctionType)]
 
 
+def hook(cls: Any, name: str) -> types.FunctionType | None:
+    """The function of the user's that a class has under the name of a hook, itself or from a base."""
+    found = genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None))
+    return found if isinstance(found, types.FunctionType) and is_user_function(found) else None
+
+
+def descriptors(cls: type) -> list[tuple[str, Any]]:
+    """The objects of the user's that a class has for attributes, by their names."""
+    known: list[tuple[str, Any]] = []
+    for name, x in vars(cls).items():
+        kind: Any = type(x)
+        if is_user_code(kind) and not isinstance(x, type) and any(hook(kind, each) for each in _OF_DESCRIPTORS):
+            known.append((name, x))
+    return known
+
+
 class Lent:
     """The attributes of classes that one trace runs as shadows."""
 
@@ -70,7 +89,7 @@ class Lent:
         """Let the functions of a class, and of its bases, run as shadows where a trace calls them."""
         for c in cls.__mro__:
             for name, x in list(vars(c).items()) if is_user_code(c) else ():
-                if name in _PLUMBING:
+                if name in _PLUMBING or (name in _OF_OWN and is_own_class(c)):
                     continue
                 with _LOCK:
                     made = _asking(x)
@@ -97,7 +116,8 @@ class Lent:
 def _asking(x: Any) -> Any:
     """What a class is to have in the place of `x`; `x` where there is nothing to ask."""
     if isinstance(x, types.FunctionType):
-        return _function(x) if is_user_function(x) else x
+        generated = "__import__" not in getattr(x, "__builtins__", ())  # as `__new__` of namedtuples
+        return _function(x) if is_user_function(x) and not generated else x
     made: Any = x
     if type(x) is property:
         parts = [f if f is None else _asking(f) for f in (x.fget, x.fset, x.fdel)]

@@ -20,7 +20,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
-from tracegrad.trace.classes import Lent, functions_of
+from tracegrad.trace.classes import Lent, descriptors, functions_of, hook
 from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.identity import tells_objects_apart
@@ -47,6 +47,7 @@ class Natives:
         self._states: list[tuple[State, Source]] = []
         self._names: set[str] = set()
         self._lent = Lent()
+        self._descriptors: dict[int, tuple[Any, Source]] = {}
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
@@ -59,8 +60,26 @@ class Natives:
                         if tells_objects_apart(function, deep=True):
                             self.world.compares(always=True)
                 self._lent.take(cls)
+                self._note_hooks(cls)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
+
+    def _note_hooks(self, cls: Any) -> None:
+        """Python calls functions of the class of a class, and of what stands in it for attributes; and, when it lets go
+        of an object, nobody knows when, of that."""
+        if hook(cls, "__del__") is not None and self.world.open:
+            what = f"it may make a {cls.__qualname__}, whose __del__ runs when Python lets go of it"
+            raise self.world.builder.gives_up(f"{what}; make it outside of the traced function")
+        self.note(type(cls))
+        for c in cls.__mro__ if is_user_code(cls) else ():
+            for name, x in descriptors(c) if is_user_code(c) else ():
+                self._descriptors[id(x)] = x, Static(c, name)
+                self.note(type(x))
+
+    def descriptor(self, x: Any) -> Any:
+        """What traced code sees of an object that a class has for an attribute; others as they are."""
+        real, source = self._descriptors.get(id(x), (None, None))
+        return x if source is None or real is not x else self.world.translate(x, source)
 
     def is_suspect(self, function: types.FunctionType) -> bool:
         """Whether a function may read what no call can ask for again: it runs as it is, and ends the trace."""

@@ -27,14 +27,14 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
-from tracegrad.trace.classes import genuine
+from tracegrad.trace.classes import genuine, hook
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Static, Variable
 from tracegrad.trace.state import Called
 from tracegrad.trace.users import is_decorated, is_user_class, is_user_file, is_user_function
 
@@ -270,9 +270,8 @@ class _Object(Shadowed):
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return _of_python(self, name)
         found = _static(type(real), name)
-        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
-            world.assume(_of_class(self, name), "is", found)
-            return world.adopt(found.fget)(self)
+        if (get := _getter(self, real, name, found)) is not None:
+            return get()
         value = _attribute(world, self, real, name, found)
         # What `__getattr__` gives is asked for again: it may have kept it, and may give something else next.
         if name not in writes and (found is not EMPTY or name in getattr(real, "__dict__", ())):
@@ -286,7 +285,9 @@ class _Object(Shadowed):
             _get(self, "_world").adopt(own)(self, name, value)
             return
         setter = getattr(found, "fset", None) if isinstance(found, property) else None
-        if setter is not None:
+        if (put := hook(type(found), "__set__")) is not None:
+            _get(self, "_world").adopt(put)(_descriptor(self, name, found), self, value)
+        elif setter is not None:
             _get(self, "_world").adopt(setter)(self, value)
         elif isinstance(found, property):
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
@@ -294,8 +295,15 @@ class _Object(Shadowed):
             write(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        getattr(self, name)
-        write(self, name, EMPTY)
+        cls, world = type(_get(self, "_real")), _get(self, "_world")
+        found, own = _static(cls, name), hook(cls, "__delattr__")
+        if own is not None:
+            world.adopt(own)(self, name)
+        elif (delete := hook(type(found), "__delete__")) is not None:
+            world.adopt(delete)(_descriptor(self, name, found), self)
+        else:
+            getattr(self, name)
+            write(self, name, EMPTY)
 
     def __eq__(self, other: object) -> bool:
         return bool(_get(self, "_real") == unshadowed(other))
@@ -305,6 +313,30 @@ class _Object(Shadowed):
 
     def __repr__(self) -> str:
         return repr(_get(self, "_real"))
+
+
+def _getter(owner: Any, real: Any, name: str, found: Any) -> Any:
+    """What computes the attribute, if the class of the object has a property or a descriptor of the user's for it."""
+    world = _get(owner, "_world")
+    if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+        world.assume(_of_class(owner, name), "is", found)
+        return functools.partial(world.adopt(found.fget), owner)
+    get = hook(type(found), "__get__")
+    if get is None or (name in getattr(real, "__dict__", ()) and not _is_data(found)):
+        return None
+    return functools.partial(world.adopt(get), _descriptor(owner, name, found), owner, type(real))
+
+
+def _is_data(x: Any) -> bool:
+    """Whether a descriptor of the user's is asked before what the object itself has."""
+    return hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
+
+
+def _descriptor(owner: Any, name: str, found: Any) -> Any:
+    """The shadow of what the class of an object has for an attribute."""
+    world, place = _get(owner, "_world"), Static(type(_get(owner, "_real")), name)
+    world.inherits(place.parent, place.inherited())
+    return world.translate(found, place.inherited())
 
 
 def _move(writes: dict[str, Any], lent: Any) -> None:
@@ -433,6 +465,9 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
         for name, found in zip(vars(c), map(genuine, vars(c).values()))
         if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING
     }
+    if hook(cls, "__getattribute__") is not None:
+        what = f"{source} is a {cls.__qualname__}, whose __getattribute__ decides what each name means"
+        raise world.builder.gives_up(f"{what}; make the object in the traced function, or pass what is needed of it")
     made = object.__new__(_class_of(cls, tuple(special.items())))
     fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}))
     for name, value in fields:

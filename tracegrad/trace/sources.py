@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import threading
 import types
@@ -204,7 +205,10 @@ class Item(Source):
         return f"{self.parent.text(name)}[{index}]"
 
     def absent(self, name: Names) -> str:
-        if isinstance(self.parent.read(), dict):
+        known = None
+        with contextlib.suppress(LookupError):  # what begins at arguments is read in calls only
+            known = self.parent.read()
+        if isinstance(known, dict):
             return f"{name(self.name)} not in {self.parent.text(name)}"
         return f"{name(_lacks)}({self.parent.text(name)}, {name(self.name)})"
 
