@@ -14,7 +14,7 @@ from tracegrad.ops.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.layouts import Lies
-from tracegrad.runtime.why import show_key
+from tracegrad.runtime.why import limited, show_key
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 from tracegrad.trace.trace import Trace
@@ -87,7 +87,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     from tracegrad.codegen.memory import memory_of
 
     call = fun.binder.take_apart_fitting(args, kwargs)
-    waited = fun.waiting(call)
+    waited, plain = fun.waiting(call), limited() if fun.is_limited(call) else ""
     path, _, captured = fun.find(call)
     rewind(call)
     program, lies = path.answering([*call.leaves, *captured])
@@ -116,7 +116,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         + (", until now answered op by op" if path in waited else ""),
         pieces=tuple(_pieces(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
-        plain=trace.raised,
+        plain=trace.raised or plain,
     )
 
 

@@ -30,17 +30,17 @@ from tracegrad import tree
 from tracegrad.control.until import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located
 from tracegrad.ir.builder import RECORDERS
-from tracegrad.logs import enabled, log
+from tracegrad.logs import log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.anomalies import look
-from tracegrad.runtime.eagerly import eagerly
+from tracegrad.runtime.eagerly import as_it_stands, eagerly
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
 from tracegrad.runtime.program import Unplanned, compile_program
 from tracegrad.runtime.recall import keep, recall
-from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
+from tracegrad.runtime.why import Unmet, Warnings, log_compile, tell
 from tracegrad.settings import jit_disabled, settings, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
@@ -104,7 +104,7 @@ class Dispatcher(Inlinable):
     turn: Any = None
     own = frozenset([
         "fun", "body", "name", "binder", "_turns", "_met", "_plain", "_lock", "_methods", "_kept", "_shared",
-        "_specializations", "_warnings", "_counts", "tiered", "optimize", "_donated",
+        "_specializations", "_warnings", "_counts", "_unmet", "tiered", "optimize", "_donated",
     ])  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
@@ -128,6 +128,7 @@ class Dispatcher(Inlinable):
         self._shared = False
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
         self._warnings = Warnings()
+        self._unmet = Unmet()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -231,6 +232,7 @@ class Dispatcher(Inlinable):
             self._turns = {}
             self.__class__ = self._plain
             self._specializations = OrderedDict()
+            self._unmet = Unmet()
             self._counts = dict.fromkeys(self._counts, 0)
 
     @property
@@ -265,6 +267,8 @@ class Dispatcher(Inlinable):
             if any(x.level > Level.TENSOR for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
+        if self.is_limited(call):
+            return as_it_stands(self, args, kwargs)
         path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
             rewind(call)
@@ -289,6 +293,10 @@ class Dispatcher(Inlinable):
         if path.trace.raised:
             self._warnings.plain(self.name, path.trace.raised)
         return result
+
+    def is_limited(self, call: Call) -> bool:
+        """Whether such calls run as plain Python, as they were traced again and again. Derivatives are not limited."""
+        return call in self._unmet and self.body is self.fun and self.effects
 
     def _specialization(self, key: Any) -> Specialization:
         with self._lock:
@@ -347,23 +355,30 @@ class Dispatcher(Inlinable):
             except CapacityError:
                 spec.enlarge()
 
+    def _hit(self, call: Call) -> None:
+        self._counts["hits"] += 1
+        self._unmet.discard(call)
+
     def _known_or_new(self, spec: Specialization, call: Call, plainly: bool) -> Found:
         known = spec.paths
         found, answers = self._follow(spec, call, Answers())
         if found is not None:
-            self._counts["hits"] += 1
+            self._hit(call)
             return found
         with self._lock:
             if spec.paths is not known:
                 found, answers = self._follow(spec, call, Answers())
                 if found is not None:
-                    self._counts["hits"] += 1
+                    self._hit(call)
                     return found
             found, answers = self._recalled(spec, call, answers)
             if found is not None:
-                self._counts["hits"] += 1
+                self._hit(call)
                 return found
             self._counts["misses"] += 1
+            self._unmet.add(call)
+            if self.is_limited(call):
+                self._warnings.limited(self.name)
             if len(spec.paths) >= MAX_PATHS and not spec.forget(answers, self.body is not self.fun) and plainly:
                 return spec.paths[0], None, ()
             try:
@@ -450,7 +465,7 @@ class Dispatcher(Inlinable):
             spec.varying.update(known.trace.world.changed_numbers())
         retrace = bool(self._counts["traces"])
         if retrace:
-            self._tell(spec, call, answers)
+            tell(self, spec, call, answers)
         start = time.perf_counter()
         with room_for(spec.room):
             trace = trace_call(self.fun, self.body, call, answers, spec.varying, self._shared)
@@ -480,21 +495,3 @@ class Dispatcher(Inlinable):
             self._counts["traces"] += 1
             self._counts["retraces"] += retrace
         return path
-
-    def _tell(self, spec: Specialization, call: Call, answers: Answers) -> None:
-        """Log why the function is traced again, and warn where that happens time after time."""
-        keys = answers.keys
-        same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
-        other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
-        found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
-        guard = found[0] if found else None
-        if enabled("retrace"):
-            if not spec.paths:
-                why = new_key(self.binder, self._specializations, call)
-            else:
-                why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers.given[-1])
-            log("retrace", "%s: %s", self.name, why)
-        if guard is not None:
-            self._warnings.answered(self.name, guard)
-        elif same:
-            self._warnings.changed(self.name, new_world(p.trace for p in same))

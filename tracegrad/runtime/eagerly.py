@@ -31,7 +31,7 @@ from tracegrad.trace.trace import trace_call
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
 
-__all__ = ["eagerly"]
+__all__ = ["as_it_stands", "eagerly"]
 
 
 def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -39,7 +39,7 @@ def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any])
     if not jit_disabled() or STATE.depth or STATE.level is not None or sprung():
         return function.body(*args, **kwargs)
     if function.body is function.fun and function.effects:  # not a derivative, nor a backward pass
-        return _as_it_stands(function, args, kwargs)
+        return as_it_stands(function, args, kwargs)
     found, why = None, None
     try:
         call = function.binder.take_apart(args, kwargs)
@@ -54,7 +54,7 @@ def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any])
     return _finished(function, call, found)
 
 
-def _as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function that derives nothing itself. Where Tensors lose a derivative in it, what counts is its
     recording, if there is one that keeps it; unless the function changes what is outside, which is done by then."""
     refused = WARNED.refused

@@ -13,16 +13,58 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
-from tracegrad.logs import log
-from tracegrad.trace.guards import ValueGuard
+from tracegrad.logs import enabled, log
+from tracegrad.trace.guards import Answers, ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace
 
-__all__ = ["Warnings", "log_compile", "new_answer", "new_key", "new_world", "show_key", "show_kind"]
+__all__ = [
+    "Unmet",
+    "Warnings",
+    "limited",
+    "log_compile",
+    "new_answer",
+    "new_key",
+    "new_world",
+    "show_key",
+    "show_kind",
+    "tell",
+]
 
 
 # So many times, a function may be traced again for one reason, and for all, before it is told to be slow.
 MOST_FOR_ONE, MOST_FOR_ALL = 8, 24
+# After so many calls that were traced, one after the other, it is not traced any more for arguments of these kinds.
+MOST_UNMET, MOST_KINDS = 64, 256
+
+
+def limited(last: str = "") -> str:
+    """What is said of a function that is not traced any more."""
+    return f"{MOST_UNMET} calls for such arguments, one after the other, were traced again{last}"
+
+
+class Unmet:
+    """How many calls that no program held for have followed each other, by the kinds of their arguments."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Any, int] = {}
+
+    def __contains__(self, call: Call) -> bool:
+        """Whether they are so many that such calls are not worth tracing."""
+        return bool(self._counts) and self._counts.get(call.key[1:], 0) >= MOST_UNMET
+
+    def often(self, call: Call) -> bool:
+        """Whether they are worth a warning."""
+        return self._counts.get(call.key[1:], 0) > MOST_FOR_ONE
+
+    def add(self, call: Call) -> None:
+        kinds = call.key[1:]  # not the structure, which objects among the arguments belong to
+        self._counts[kinds] = self._counts.pop(kinds, 0) + 1
+        if len(self._counts) > MOST_KINDS:
+            del self._counts[next(iter(self._counts))]
+
+    def discard(self, call: Call) -> None:
+        self._counts.pop(call.key[1:], None)
 
 
 class Warnings:
@@ -31,6 +73,7 @@ class Warnings:
     def __init__(self) -> None:
         self._said: set[str] = set()
         self._causes: Counter[str] = Counter()
+        self._last = ""
 
     def plain(self, name: str, raised: str) -> None:
         """It raised when it was traced, and not as plain Python; or could not have raised what Python would."""
@@ -45,8 +88,18 @@ class Warnings:
         """Something that it reads from outside has changed."""
         self._count(name, f"{re.split(' == | is | holds ', what)[0]} has changed", _ARGUMENT)
 
+    def keyed(self, name: str, why: str) -> None:
+        """The arguments of each call are others, though of the same kinds."""
+        self._last = f", the last time because of {why}"
+        self._say("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
+
+    def limited(self, name: str) -> None:
+        """It was traced in many calls without a program that held."""
+        self._say("limited", f"{name} runs as plain Python, uncompiled: {limited(self._last)}")
+
     def _count(self, name: str, cause: str, advice: str) -> None:
         self._causes[cause] += 1
+        self._last = f", the last time because {cause}"
         total = self._causes.total()
         if self._causes[cause] >= MOST_FOR_ONE or total >= MOST_FOR_ALL:
             self._say("retraced", f"{name} has been traced {total + 1} times, this time because {cause}: {advice}")
@@ -65,6 +118,7 @@ _CHOICE = (
     "each answer makes another program; choose between values by np.where or tg.cond, and repeat by tg.while_loop or "
     "tg.fori_loop"
 )
+_OBJECT = "each object makes another program; pass the same one, or make it inside"
 _ARGUMENT = "each state makes another program; pass what changes with each call as an argument"
 
 
@@ -116,7 +170,8 @@ def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
             if before.get(name) != after.get(name)
         ]
         # Sorted behind every difference of another kind.
-        return [", ".join(changed), *changed[1:], *("" for _ in range(999))]
+        text = ", ".join(changed) or f"an object that is another one among the arguments {new_structure}"
+        return [text, *changed[1:], *("" for _ in range(999))]
     names = binder.leaf_names(call)
     found = [f"{n}: {show_kind(a)} -> {show_kind(b)}" for n, a, b in zip(names, kinds, new_kinds) if a != b]
     found += _static_differences(binder, statics, new_statics)
@@ -160,6 +215,27 @@ def new_answer(guard: ValueGuard, answer: Any) -> str:
 
 def _short(x: Any) -> str:
     return repr(x.item()) if x.ndim == 0 else f"an array of shape {x.shape}"
+
+
+def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
+    """Log why the function is traced again, and warn where that happens time after time."""
+    told, keys = function._warnings, answers.keys
+    same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
+    other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
+    found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
+    guard = found[0] if found else None
+    if enabled("retrace"):
+        if not spec.paths:
+            why = new_key(function.binder, function._specializations, call)
+        else:
+            why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers.given[-1])
+        log("retrace", "%s: %s", function.name, why)
+    if guard is not None:
+        told.answered(function.name, guard)
+    elif same:
+        told.changed(function.name, new_world(p.trace for p in same))
+    elif not spec.paths and function._unmet.often(call):
+        told.keyed(function.name, new_key(function.binder, function._specializations, call))
 
 
 def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
