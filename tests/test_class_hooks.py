@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from along import named
+from meaning import program
 
 import tracegrad as tg
 
@@ -260,6 +261,90 @@ def hooks_of(conv: Callable[[Any], Any]) -> dict[str, Any]:  # noqa: C901 (a tab
         "SetAttrWritten": written_outside(outside[0]), "SetWritten": written_outside(outside[1]),
         "DeleteWritten": deleted_outside(outside[2]),
     }  # fmt: skip
+
+
+class Doubled:
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
+
+    def __set__(self, held: Any, v: Any) -> None:
+        held.__dict__[self.name] = v * 2.0
+
+    def __get__(self, held: Any, owner: Any = None) -> Any:
+        return held.__dict__[self.name] * 10.0
+
+
+WRITTEN: list[str] = []
+
+
+class Logged:
+    v = Doubled()
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __setattr__(self, name: str, v: Any) -> None:
+        WRITTEN.append(name)
+        super().__setattr__(name, v)
+
+    @property
+    def p(self) -> Any:
+        return self.__dict__["p"] + 1.0
+
+    @p.setter
+    def p(self, v: Any) -> None:
+        object.__setattr__(self, "count", self.count + 1)
+        self.__dict__["p"] = v * 3.0
+
+
+@program
+def test_what_object_setattr_writes_goes_through_properties_and_descriptors(trace: Any) -> Iterator[Any]:
+    WRITTEN.clear()
+    held = Logged()
+
+    @trace
+    def f(x: Any) -> Any:
+        held.v = x
+        held.p = x
+        return held.v, held.p, held.v + held.p
+
+    for k in range(4):
+        yield f(np.ones(2) * k), held.v, held.p, held.count, list(WRITTEN)
+        held.v = 7.0
+
+
+class Table(Mapping[str, Any]):
+    def __init__(self, items: Any):
+        self.items_held = items
+
+    def __getitem__(self, name: str) -> Any:
+        return self.items_held[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.items_held)
+
+    def __len__(self) -> int:
+        return len(self.items_held)
+
+
+@program
+def test_mapping_patterns_know_mappings_of_the_users(trace: Any) -> Iterator[Any]:
+    held = Table({"a": np.ones(2)})
+
+    @trace
+    def f(x: Any) -> Any:
+        found = []
+        for table in (held, Table({"a": x})):
+            match table:
+                case {"a": np.ndarray() as y}:
+                    found.append(x * y * 2.0)
+                case _:
+                    found.append(x * 0.0)
+        return found
+
+    yield f(np.ones(2))
+    held.items_held["a"] = np.full(2, 3.0)
+    yield f(np.ones(2))
 
 
 NAMES = list(hooks_of(counted))

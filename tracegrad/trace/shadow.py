@@ -18,6 +18,7 @@ import functools
 import sys
 import types
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
+from tracegrad.trace.attributes import data_names, descriptor, getter, of_class, static
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
 from tracegrad.trace.classes import genuine, hook
@@ -34,7 +36,7 @@ from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Static, Variable
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
 from tracegrad.trace.state import Called
 from tracegrad.trace.users import is_decorated, is_user_class, is_user_file, is_user_function
 
@@ -247,17 +249,18 @@ class _Object(Shadowed):
     """
 
     __slots__ = ("__dict__", "__weakref__", "_known", "_real", "_source", "_world")
+    _data: tuple[str, ...] = ()  # what `data_names` says of the class
 
     def __getattribute__(self, name: str) -> Any:
+        if name in type(self)._data and _get(self, "_world").open:
+            return _computed(self, name)
         known, writes = _get(self, "_known"), _get(self, "__dict__")
         lent = known.get("__dict__")
         if writes and lent is not None and _get(self, "_world").open:
             _move(writes, lent)
         if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
             found = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
-            if found is EMPTY:
-                raise AttributeError(f"{type(_get(self, '_real')).__name__!r} object has no attribute {name!r}")
-            return found
+            return _present(self, name, found)
         if lent is not None and name in lent:
             return lent[name]
         if name in known:
@@ -269,8 +272,8 @@ class _Object(Shadowed):
             return lent
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return _of_python(self, name)
-        found = _static(type(real), name)
-        if (get := _getter(self, real, name, found)) is not None:
+        found = static(type(real), name)
+        if (get := getter(self, real, name, found)) is not None:
             return get()
         value = _attribute(world, self, real, name, found)
         # What `__getattr__` gives is asked for again: it may have kept it, and may give something else next.
@@ -279,31 +282,12 @@ class _Object(Shadowed):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        cls = type(_get(self, "_real"))
-        found, own = _static(cls, name), _static(cls, "__setattr__")
-        if isinstance(own, types.FunctionType):
-            _get(self, "_world").adopt(own)(self, name, value)
-            return
-        setter = getattr(found, "fset", None) if isinstance(found, property) else None
-        if (put := hook(type(found), "__set__")) is not None:
-            _get(self, "_world").adopt(put)(_descriptor(self, name, found), self, value)
-        elif setter is not None:
-            _get(self, "_world").adopt(setter)(self, value)
-        elif isinstance(found, property):
-            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
-        else:
-            write(self, name, value)
+        own = hook(type(_get(self, "_real")), "__setattr__")
+        _put(self, name, value) if own is None else _get(self, "_world").adopt(own)(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        cls, world = type(_get(self, "_real")), _get(self, "_world")
-        found, own = _static(cls, name), hook(cls, "__delattr__")
-        if own is not None:
-            world.adopt(own)(self, name)
-        elif (delete := hook(type(found), "__delete__")) is not None:
-            world.adopt(delete)(_descriptor(self, name, found), self)
-        else:
-            getattr(self, name)
-            write(self, name, EMPTY)
+        own = hook(type(_get(self, "_real")), "__delattr__")
+        _delete(self, name) if own is None else _get(self, "_world").adopt(own)(self, name)
 
     def __eq__(self, other: object) -> bool:
         return bool(_get(self, "_real") == unshadowed(other))
@@ -315,28 +299,46 @@ class _Object(Shadowed):
         return repr(_get(self, "_real"))
 
 
-def _getter(owner: Any, real: Any, name: str, found: Any) -> Any:
-    """What computes the attribute, if the class of the object has a property or a descriptor of the user's for it."""
-    world = _get(owner, "_world")
-    if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
-        world.assume(_of_class(owner, name), "is", found)
-        return functools.partial(world.adopt(found.fget), owner)
-    get = hook(type(found), "__get__")
-    if get is None or (name in getattr(real, "__dict__", ()) and not _is_data(found)):
-        return None
-    return functools.partial(world.adopt(get), _descriptor(owner, name, found), owner, type(real))
+def _present(made: Any, name: str, found: Any) -> Any:
+    if found is EMPTY:
+        raise AttributeError(f"{real_class(made).__name__!r} object has no attribute {name!r}")
+    return found
 
 
-def _is_data(x: Any) -> bool:
-    """Whether a descriptor of the user's is asked before what the object itself has."""
-    return hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
+def _computed(made: Any, name: str) -> Any:
+    """The attribute that a property or a descriptor of the class gives, or what Python says of one that gives none."""
+    real = _get(made, "_real")
+    get = getter(made, real, name, static(type(real), name))
+    return getattr(made, "__dict__")[name] if get is None else get()  # noqa: B009 (as traced code reads it)
 
 
-def _descriptor(owner: Any, name: str, found: Any) -> Any:
-    """The shadow of what the class of an object has for an attribute."""
-    world, place = _get(owner, "_world"), Static(type(_get(owner, "_real")), name)
-    world.inherits(place.parent, place.inherited())
-    return world.translate(found, place.inherited())
+def _put(made: Any, name: str, value: Any) -> None:
+    """Write an attribute as `object.__setattr__` does."""
+    cls = type(_get(made, "_real"))
+    found = static(cls, name)
+    if (put := hook(type(found), "__set__")) is not None:
+        _get(made, "_world").adopt(put)(descriptor(made, name, found), made, value)
+    elif isinstance(found, property):
+        if found.fset is None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
+        _get(made, "_world").adopt(found.fset)(made, value)
+    else:
+        write(made, name, value)
+
+
+def _delete(made: Any, name: str) -> None:
+    """Take an attribute away as `object.__delattr__` does."""
+    cls = type(_get(made, "_real"))
+    found = static(cls, name)
+    if (delete := hook(type(found), "__delete__")) is not None:
+        _get(made, "_world").adopt(delete)(descriptor(made, name, found), made)
+    elif isinstance(found, property):
+        if found.fdel is None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no deleter")
+        _get(made, "_world").adopt(found.fdel)(made)
+    else:
+        getattr(made, name)
+        write(made, name, EMPTY)
 
 
 def _move(writes: dict[str, Any], lent: Any) -> None:
@@ -390,11 +392,6 @@ def source_of(x: Any) -> Source | None:
     return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _Object) else None
 
 
-def _static(cls: type, name: str) -> Any:
-    """What a class has under a name, itself or from a base, as it is; EMPTY for nothing."""
-    return genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), EMPTY))
-
-
 def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
     """Attribute `name` of the shadow `owner` of `real`, whose class has `found` under that name."""
     source = Attribute(_get(owner, "_source"), name)
@@ -407,9 +404,9 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if isinstance(found, staticmethod):
             return world.translate(found.__func__, source)
         if isinstance(found, Inlinable):
-            world.assume(_of_class(owner, name), "is", found)
+            world.assume(of_class(owner, name), "is", found)
             return functools.partial(found, owner)
-    fallback = _static(type(real), "__getattr__")
+    fallback = static(type(real), "__getattr__")
     try:
         value = object.__getattribute__(real, name) if isinstance(fallback, types.FunctionType) else getattr(real, name)
     except AttributeError:
@@ -418,7 +415,7 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
             raise
         if hasattr(real, "__dict__"):
             world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), name), "absent", None)
-        return world.translate(fallback, _of_class(owner, "__getattr__"))(owner, name)
+        return world.translate(fallback, of_class(owner, "__getattr__"))(owner, name)
     return _guarded(world, owner, real, value, source)
 
 
@@ -432,11 +429,6 @@ def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -
     if hasattr(real, "__dict__"):
         world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), source.name), "absent", None)
     return value
-
-
-def _of_class(owner: Any, name: str) -> Source:
-    """What the class of the object behind a shadow has under a name."""
-    return Attribute(Attribute(_get(owner, "_source"), "__class__"), name)
 
 
 def is_user_object(x: Any) -> bool:
@@ -468,7 +460,7 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
     if hook(cls, "__getattribute__") is not None:
         what = f"{source} is a {cls.__qualname__}, whose __getattribute__ decides what each name means"
         raise world.builder.gives_up(f"{what}; make the object in the traced function, or pass what is needed of it")
-    made = object.__new__(_class_of(cls, tuple(special.items())))
+    made = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
     fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}))
     for name, value in fields:
         object.__setattr__(made, name, value)
@@ -477,14 +469,22 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...]) -> Any:
+def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], data: tuple[str, ...]) -> Any:
     """A class whose special methods run the user's as shadows."""
-    methods = {name: _special(name, found) for name, found in special}
+    methods: dict[str, Any] = {name: _special(name, found) for name, found in special}
+    # `object.__setattr__` asks the class of the shadow.
+    methods.update({name: _written_through(name) for name in data}, _data=data)
     if dataclasses.is_dataclass(cls):
         methods["__dataclass_fields__"] = cls.__dataclass_fields__
     made = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
     tree.treat_as(made, cls)
+    if issubclass(cls, Mapping | Sequence):  # as patterns of `match` know them
+        (Mapping if issubclass(cls, Mapping) else Sequence).register(made)
     return made
+
+
+def _written_through(name: str) -> property:
+    return property(None, lambda made, value: _put(made, name, value), lambda made: _delete(made, name))
 
 
 _PLUMBING = {
@@ -495,6 +495,6 @@ _PLUMBING = {
 
 def _special(name: str, found: types.FunctionType) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _get(self, "_world").translate(found, _of_class(self, name))(self, *args, **kwargs)
+        return _get(self, "_world").translate(found, of_class(self, name))(self, *args, **kwargs)
 
     return functools.wraps(found)(method)
