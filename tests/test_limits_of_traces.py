@@ -75,3 +75,25 @@ def test_tensors_keep_their_derivatives_where_a_function_is_not_traced_any_more(
         f(x, np.random.default_rng(seed)).backward()
         np.testing.assert_allclose(x.grad.numpy(), np.full(2, np.random.default_rng(seed).normal()))
     assert f.cache_info().traces == 64
+
+
+def test_a_write_at_indices_of_a_tensor_is_traced_once_and_the_last_write_counts() -> None:
+    def mark(x: Any, y: Any, z: Any) -> Any:
+        z = z * 1.0
+        z[y] = x
+        return z
+
+    f, slope = tg.trace(mark), tg.grad(lambda x, y, z: (mark(x, y, z) ** 2).sum(), (0, 2))
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        x, y, z = rng.normal(size=(5, 3)), rng.integers(-4, 4, 5), rng.normal(size=(4, 3))
+        tensors = tg.tensor(x), tg.tensor(y), tg.tensor(z)
+        expected = z.copy()
+        expected[y] = x
+        np.testing.assert_array_equal(f(*tensors).numpy(), expected)
+        counts = [k for k in range(5) if not np.any(y[k + 1 :] % 4 == y[k] % 4)]
+        of_x, of_z = np.zeros((5, 3)), 2 * z
+        of_x[counts], of_z[y] = 2 * x[counts], 0.0
+        for found, right in zip(slope(*tensors), (of_x, of_z)):
+            np.testing.assert_allclose(found.numpy(), right)
+    assert f.cache_info().traces == slope.cache_info().traces == 1

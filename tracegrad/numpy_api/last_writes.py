@@ -21,6 +21,8 @@ __all__ = ["is_known", "replaced_indices", "was_written"]
 
 def is_known(i: Any) -> bool:
     """Whether the values of an index are known without a question."""
+    held = getattr(i, "array", None)  # what a Tensor has, which may be a value of a trace
+    i = held if isinstance(held, Carrier) else i
     return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
 
 
