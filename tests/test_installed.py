@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad import nn
+from tracegrad import nn, settings
 from tracegrad.trace.users import is_user_class, is_user_code, is_user_file, is_user_function
 
 SOURCE = """
@@ -255,3 +255,27 @@ def test_closures_of_the_users_share_their_programs() -> None:
     for gradient in gradients:
         np.testing.assert_allclose(gradient(_X), 2.0 * _X)
     assert gradients[-1].cache_info().hits == 1  # of what the second has traced: the first keeps its own
+
+
+# -- packages that are not to be traced -------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+def test_an_opaque_package_is_called_plainly_and_refuses_derivatives(tmp_path: Path) -> None:
+    name = "placed_opaque"
+    package: Any = installed(tmp_path, name, SOURCE)
+    before = settings.opaque_packages
+    try:
+        tg.opaque(name)
+        f = tg.trace(lambda x: package.scaled(x) + package.Model(2.0).loss(x))
+        for rate in (1.0, 2.0, 3.0):
+            package.STATE["rate"] = rate
+            np.testing.assert_allclose(f(_X), rate * _X.sum() + np.sum(_X**2))
+        assert package.calls == [1, 1, 1]
+        for fun in (package.scaled, lambda x: package.with_float(x)):
+            with pytest.raises(tg.TraceError, match=r"placed_opaque, which is opaque.*stop_gradient"):
+                tg.grad(fun)(_X)
+        kept = tg.grad(lambda x: np.sum(x) * package.with_float(tg.stop_gradient(x)))
+        np.testing.assert_allclose(kept(_X), [3.0, 3.0])
+        assert not is_user_class(package.Model)
+    finally:
+        settings.opaque_packages = before
+        sys.modules.pop(name)

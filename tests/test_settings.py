@@ -17,6 +17,7 @@ VARIABLES = {
     "progress": "TRACEGRAD_PROGRESS",
     "first_call": "TRACEGRAD_FIRST_CALL",
     "optimize": "TRACEGRAD_OPTIMIZE",
+    "opaque_packages": "TRACEGRAD_OPAQUE",
     "cache": "TRACEGRAD_CACHE",
     "cache_traces": "TRACEGRAD_CACHE_TRACES",
     "cache_dir": "TRACEGRAD_CACHE_DIR",
@@ -55,6 +56,8 @@ GOOD = [
     ("optimize", "1", 1),
     ("optimize", " 3 ", 3),
     ("optimize", "", 2),
+    ("opaque_packages", "", frozenset()),
+    ("opaque_packages", "one, two.of_it", frozenset({"one", "two.of_it"})),
     ("cache", "0", False),
     ("cache", "Off", False),
     ("cache", "1", True),
@@ -88,13 +91,15 @@ BAD = [
     ("optimize", "0"),
     ("optimize", "4"),
     ("optimize", "fast"),
+    ("opaque_packages", "../one"),
     ("cache", "/some/where"),
 ]
 
 
 def test_without_variables_the_defaults_hold() -> None:
     expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
-    expected += ", progress=True, first_call='replay', optimize=2, cache=True, cache_traces=True, cache_dir=None"
+    expected += ", progress=True, first_call='replay', optimize=2, opaque_packages=frozenset()"
+    expected += ", cache=True, cache_traces=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 

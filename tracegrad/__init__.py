@@ -55,7 +55,7 @@ with at_rest():
         UnsupportedError,
         VerifyError,
     )
-    from tracegrad.settings import disable_jit, settings
+    from tracegrad.settings import disable_jit, opaque, settings
     from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ __all__ = [
     "map",
     "nn",
     "no_grad",
+    "opaque",
     "optim",
     "random",
     "register_pytree_node",

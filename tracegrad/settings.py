@@ -11,6 +11,7 @@
                            the compiler at once; background, NumPy while the compiler works in another thread
     TRACEGRAD_OPTIMIZE     what LLVM does for machine code: 1, what is quickest to compile, 2 (default), or 3, what is
                            quickest to run
+    TRACEGRAD_OPAQUE       packages whose code is not traced, separated by commas
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
     TRACEGRAD_CACHE_TRACES 0: no traces in it, machine code alone; 1 (default): both
     TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
@@ -36,6 +37,7 @@ __all__ = [
     "compiled_at_once",
     "disable_jit",
     "jit_disabled",
+    "opaque",
     "settings",
     "unusual",
     "waits_for_compiler",
@@ -63,6 +65,15 @@ def _topics(given: str | Iterable[str]) -> frozenset[str]:
     found = frozenset(name.strip() for name in names) - {""}
     if unknown := sorted(found.difference(TOPICS)):
         raise ValueError(f"unknown topic {unknown[0]!r}; the topics are {', '.join(TOPICS)}")
+    return found
+
+
+def _packages(given: str | Iterable[str]) -> frozenset[str]:
+    names = given.split(",") if isinstance(given, str) else given
+    found = frozenset(name.strip() for name in names) - {""}
+    for name in sorted(found):
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError("it must be names of packages, as numpy or sklearn.tree")
     return found
 
 
@@ -161,6 +172,7 @@ class Settings:
     progress: whether a compilation of more than 2 s shows a line on the terminal
     first_call: who answers the first call of a program that is not known: "replay", "compile" or "background"
     optimize: from 1, machine code that is quickest to compile, to 3, what is quickest to run
+    opaque_packages: packages whose code is not traced, a frozenset of their names
     cache: whether compiled code is kept on disk
     cache_traces: whether traces are, too
     cache_dir: the folder of the disk cache, or None for the user's cache folder
@@ -184,6 +196,7 @@ class Settings:
     progress = _Switch[bool]("TRACEGRAD_PROGRESS", True, _flag)
     first_call = _Switch[str]("TRACEGRAD_FIRST_CALL", "replay", _first_call)
     optimize = _Switch[int]("TRACEGRAD_OPTIMIZE", 2, _level)
+    opaque_packages = _Switch[frozenset[str]]("TRACEGRAD_OPAQUE", frozenset(), _packages)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_traces = _Switch[bool]("TRACEGRAD_CACHE_TRACES", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
@@ -257,6 +270,20 @@ def _switches() -> dict[str, _Switch[Any]]:
 
 
 settings = Settings()
+
+
+def opaque(package: str) -> None:
+    """Do not trace the code of a package: a call that comes to its functions or objects runs as plain Python.
+
+    A value through which a derivative flows cannot be passed to its functions in traced code: that is a TraceError. Say
+    so before anything is traced that uses the package; `settings.opaque_packages` has them all.
+
+    >>> opaque("package.of.mine")
+    >>> "package.of.mine" in settings.opaque_packages
+    True
+    >>> settings.reload()
+    """
+    settings.opaque_packages = settings.opaque_packages | {package}
 
 
 # The blocks open in any thread (of `disable_jit`, and traces) in which a call is not only a call. Hot paths look

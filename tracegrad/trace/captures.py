@@ -55,7 +55,7 @@ from tracegrad.trace.packages import of_python
 from tracegrad.trace.signature import is_plain_array
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
-from tracegrad.trace.users import is_of_numba
+from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
 
 __all__ = ["World"]
@@ -161,6 +161,7 @@ class World(Assumptions):
         else:
             self.natives.note(type(value), methods=copied or collection)
         if known is None:
+            self._require_traced(value)
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
             made = self._container(value, source) if collection or copied else self._shadow(value, source)
             known = self._seen[id(value)] = (value, made)
@@ -224,6 +225,32 @@ class World(Assumptions):
         if any(map(shadow.is_user_object, xs)):
             text = f"{what} objects, whose attributes a trace cannot see there; use a list of them"
             raise self.builder.gives_up(text)
+
+    def _require_traced(self, value: Any) -> None:
+        """Give up where an object of a package is met that is not to be traced. Functions may be met, not called."""
+        package = "" if isinstance(value, types.FunctionType) else opaque_package(value)
+        if package:
+            name = getattr(value, "__qualname__", type(value).__qualname__)
+            raise self.builder.gives_up(f"{name} is of the package {package}, which is opaque")
+
+    def untraced(self, fun: types.FunctionType, package: str) -> Callable[..., Any]:
+        """What stands for a function of a package that is not to be traced."""
+
+        @functools.wraps(fun)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.open:
+                return fun(*args, **kwargs)
+            here = self.builder.here()
+            for x in tree.leaves((args, kwargs)):
+                if isinstance(x, Value) and (not here.knows(x) or here.has_derivative(x.node)):
+                    text = (
+                        f"{fun.__qualname__} is of the package {package}, which is opaque, and is given a value that "
+                    )
+                    text += "is being differentiated; give it stop_gradient(x), or write a rule with custom_vjp"
+                    raise TraceError(located(text))
+            raise self.builder.gives_up(f"{fun.__qualname__} is of the package {package}, which is opaque")
+
+        return call
 
     def enter(self, value: Any, made: Any) -> Any:
         """Let `made` stand for `value` from now on."""
@@ -341,10 +368,7 @@ class World(Assumptions):
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
-            if shadow.is_dispatched(value):
-                return shadow.dispatched(self, value)
-            where = source if self.shared is not None else Fixed(value, value.__name__)
-            return shadow.function(self, value, where)
+            return self._function(value, source)
         if isinstance(value, types.MethodType):
             owner = self.translate(value.__self__, Attribute(source, "__self__"))
             return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
@@ -361,6 +385,15 @@ class World(Assumptions):
         if is_of_numba(value):
             return self.translate(value.py_func, Attribute(source, "py_func"))
         return of_python(self, value, source)
+
+    def _function(self, value: types.FunctionType, source: Source) -> Any:
+        if shadow.is_dispatched(value):
+            return shadow.dispatched(self, value)
+        package = opaque_package(value)
+        if package:
+            return self.untraced(value, package)
+        where = source if self.shared is not None else Fixed(value, value.__name__)
+        return shadow.function(self, value, where)
 
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]

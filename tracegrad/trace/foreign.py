@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.settings import settings
 from tracegrad.trace.signature import exact
 from tracegrad.trace.users import is_user_code, is_user_function
 
@@ -244,6 +245,7 @@ def _has_hidden_fields(cls: Any) -> bool:
     return False
 
 
+settings.watch("opaque_packages", _has_hidden_fields.cache_clear)
 _OWN = ("__dict__", "__weakref__")
 
 

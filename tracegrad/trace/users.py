@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.settings import settings
+
 __all__ = [
     "is_decorated",
     "is_library_module",
@@ -29,6 +31,7 @@ __all__ = [
     "is_user_file",
     "is_user_function",
     "is_user_module",
+    "opaque_package",
 ]
 
 _KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: what shadows and rules stand for
@@ -82,6 +85,8 @@ def is_library_module(x: types.ModuleType) -> bool:
 
 def is_user_module(x: types.ModuleType) -> bool:
     """Whether a module is the user's: in a file of the user's, or in none, made at run time."""
+    if _opaque_name(x.__name__):
+        return False
     filename = getattr(x, "__file__", None)
     return is_user_file(str(filename)) if filename else not is_library_module(x)
 
@@ -89,7 +94,7 @@ def is_user_module(x: types.ModuleType) -> bool:
 def is_user_function(x: Any) -> bool:
     """Whether `x` is a function of the user's, or a wrapper of one, as `contextmanager` and `no_grad`
     make it."""
-    while isinstance(x, types.FunctionType):
+    while isinstance(x, types.FunctionType) and not opaque_package(x):
         if is_user_file(x.__code__.co_filename):
             return True
         if x.__code__.co_filename.startswith(_PACKAGE) and not is_decorated(x):
@@ -108,7 +113,7 @@ def is_user_code(cls: Any) -> bool:
     """Whether a class comes from a module of the user's."""
     if cls.__module__ == "builtins":
         return _is_written(cls)  # made where there is no name of a module
-    if cls.__module__ in sys.stdlib_module_names:
+    if cls.__module__ in sys.stdlib_module_names or _opaque_name(cls.__module__):
         return False
     filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
     return is_user_file(filename) and not filename.endswith(_IN_C_FILES)
@@ -138,3 +143,30 @@ def is_own_class(cls: Any) -> bool:
 def is_of_numba(x: Any) -> bool:
     """Whether `x` is a function that Numba compiles, by `njit` or `jit`; the user's own is its `py_func`."""
     return type(x).__module__.startswith("numba.") and isinstance(getattr(x, "py_func", None), types.FunctionType)
+
+
+# -- packages that are not to be traced -------------------------------------------------------------------------------
+@functools.cache
+def _opaque_name(module: Any) -> str:
+    """The package that is not to be traced in which a module is; "" for others."""
+    inside = isinstance(module, str) and [x for x in settings.opaque_packages if f"{module}.".startswith(f"{x}.")]
+    return inside[0] if inside else ""
+
+
+def opaque_package(x: Any) -> str:
+    """The package that is not to be traced which a function, class or object is of; "" for others."""
+    if not settings.opaque_packages:
+        return ""
+    if isinstance(x, types.FunctionType):
+        return _opaque_name(dict.get(x.__globals__, "__name__"))
+    if isinstance(x, type | types.BuiltinFunctionType | functools._lru_cache_wrapper):
+        return _opaque_name(x.__module__)
+    return _opaque_name(type(x).__module__)
+
+
+def _forget() -> None:
+    for asked in (_opaque_name, is_user_code, is_user_class):
+        asked.cache_clear()
+
+
+settings.watch("opaque_packages", _forget)
