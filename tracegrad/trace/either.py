@@ -213,7 +213,7 @@ def _settling(name: str, usual: Any) -> Any:
 
 
 # What any number of the trace knows of itself.
-_COMMON = {"__class__", "__module__", "__doc__", "__slots__", "beyond", "is_place", "weak", "_weakened"}
+_COMMON = {"__class__", "__module__", "__doc__", "__slots__", "_own_face", "beyond", "is_place", "weak", "_weakened"}
 for _name, _usual in vars(Number).items():
     if _name not in vars(Either) and _name not in _COMMON:
         setattr(Either, _name, _settling(_name, _usual))
