@@ -290,8 +290,7 @@ CASES = {
     "deep_helper": changed(NESTED, "np.tanh(x)", "np.sinh(x)"),
     "base_class": changed(
         NESTED.replace("class Scale:", "class Base:\n        pass\n    class Scale(Base):"), "pass",
-        "def __getattribute__(self, name):\n            found = object.__getattribute__(self, name)\n"
-        "            return found * 2.0 if name == 'shift' else found",
+        "def __init_subclass__(cls):\n            cls.factor = 7.0",
     ),
     "closures": same(CLOSURE),
     "captured_number": changed(CLOSURE, "3.0", "5.0"),

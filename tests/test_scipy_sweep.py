@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.interpolate
 
 import tracegrad as tg
 from tracegrad import tree
@@ -33,8 +34,9 @@ GIVEN: tuple[Callable[[int], list[Any]], ...] = (
     lambda n: [cubic, 0.1, 1.2] + [1] * (n - 3),
 )  # fmt: skip
 
-# It draws random numbers; it gives a generator; it gives complex numbers; the signs of its vectors are arbitrary.
-OTHERS = {"multiscale_graphcorr", "generate_knots", "lambertw", "eigh", "eig_banded"}
+# It draws random numbers; it gives a generator; it gives complex numbers; the signs of its vectors are arbitrary; its
+# coefficients of polynomials of degree 8 are what is left of far larger numbers, in SciPy too (a test below has fewer).
+OTHERS = {"multiscale_graphcorr", "generate_knots", "lambertw", "eigh", "eig_banded", "lagrange"}
 PACKAGES = (
     "special", "linalg", "stats", "signal", "interpolate", "integrate", "optimize", "ndimage", "spatial.distance",
 )  # fmt: skip
@@ -106,3 +108,11 @@ def test_each_function_has_scipys_value_or_is_refused_by_name(package: str) -> N
                     wrong[f"{name} {i}"] = verdict(of_one(f, given, i, name), x, name)
     assert {k: v for k, v in wrong.items() if v} == {}
     assert len(wrong) > 10
+
+
+def test_lagrange_polynomials_are_scipys() -> None:
+    points, values = np.array([0.0, 1.0, 2.0, 4.0]), np.array([1.0, -1.0, 0.5, 3.0])
+    at = tg.trace(lambda y: scipy.interpolate.lagrange(points, y)(2.5))
+    np.testing.assert_allclose(at(values), scipy.interpolate.lagrange(points, values)(2.5), rtol=1e-13)
+    basis = [scipy.interpolate.lagrange(points, e)(2.5) for e in np.eye(4)]
+    np.testing.assert_allclose(tg.grad(at)(values), basis, rtol=1e-13)

@@ -71,6 +71,9 @@ class CustomRule:
         """By reference where another process can import it; else its function and its rules."""
         return reference(self) or (type(self), (self.fun, self.nondiff_argnums), self._rules())
 
+    def __setstate__(self, rules: dict[str, Any]) -> None:
+        vars(self).update(rules)
+
     def parts(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """What makes it again, and of which parts."""
         return with_rules, (type(self), self.fun, self.nondiff_argnums, self._rules())
@@ -84,9 +87,9 @@ class CustomRule:
 
 def with_rules(cls: Any, fun: Any, nondiff_argnums: Sequence[int], rules: dict[str, Any]) -> Any:
     """A function with these rules."""
-    made = cls(fun, nondiff_argnums)
-    vars(made).update(rules)
-    return made
+    custom = cls(fun, nondiff_argnums)
+    custom.__setstate__(rules)
+    return custom
 
 
 def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -408,11 +411,11 @@ class custom_jvp(CustomRule):
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
         super().__init__(fun, nondiff_argnums)
         self.jvp: Callable[..., Any] | None = None
-        self.jvps: tuple[Callable[..., Any] | None, ...] | None = None
+        self._jvps: tuple[Callable[..., Any] | None, ...] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule; returns it, so that this can be a decorator."""
-        self.jvp = jvp
+        self.jvp, self._jvps = jvp, None
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
@@ -421,27 +424,31 @@ class custom_jvp(CustomRule):
         if self.nondiff_argnums:
             raise TypeError(located("Can't use `defjvps` with `nondiff_argnums`."))
 
-        self.jvp, self.jvps = None, jvps
+        def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+            answer = self(*primals)
+            shares = [inlined(rule)(t, answer, *primals) for rule, t in zip(jvps, tangents) if rule is not None]
+            if not shares:
+                return answer, tree.map(zeros_like, answer)
+            return answer, functools.reduce(lambda x, y: tree.map(add, x, y), shares)
 
-    def _summed(self, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The rule that those for each argument make up."""
-        answer, rules = self(*primals), self.jvps or ()
-        shares = [inlined(rule)(t, answer, *primals) for rule, t in zip(rules, tangents) if rule is not None]
-        if not shares:
-            return answer, tree.map(zeros_like, answer)
-        return answer, functools.reduce(lambda x, y: tree.map(add, x, y), shares)
+        self.jvp, self._jvps = jvp, jvps
 
     def _rules(self) -> dict[str, Any]:
-        return {"jvp": self.jvp, "jvps": self.jvps}
+        return {"jvp": self.jvp} if self._jvps is None else {"_jvps": self._jvps}
+
+    def __setstate__(self, rules: dict[str, Any]) -> None:
+        super().__setstate__(rules)
+        if self._jvps is not None:
+            self.defjvps(*self._jvps)
 
     def _require_rule(self) -> None:
-        if self.jvp is None and self.jvps is None:
+        if self.jvp is None:
             raise AttributeError(located(f"No JVP defined for custom_jvp function {self.who.name} using defjvp."))
 
     def push(self, call: _Call, leaves: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """The leaves of the tangent of the output, by the rule."""
-        rule: Any = self._summed if self.jvp is None else inlined(self.jvp)
-        pair = rule(*call.fixed, call.primals(leaves), call.primals(tangents))
+        assert self.jvp is not None
+        pair = inlined(self.jvp)(*call.fixed, call.primals(leaves), call.primals(tangents))
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(
                 located(
