@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.ops import TensorCarrier
+from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.tree.kinds import KINDS
 
 __all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_of", "touching"]
@@ -211,9 +211,18 @@ class LentDict(_Lent, dict[Any, Any]):
 
 
 def _real_key(key: Any) -> Any:
-    """The Tensor from outside that a key stands for; any other key as it is."""
-    outside = getattr(key, "_outside", None) if isinstance(key, TensorCarrier) else None
-    return key if outside is None else outside.source.read()
+    """What is looked up for a key: of a traced number its value, on which the trace then depends, and the Tensor from
+    outside that one stands for. So what is assumed of the dict is asked again under that very key."""
+    if type(key) is tuple:
+        real = tuple(map(_real_key, key))
+        return real if any(a is not b for a, b in zip(real, key)) else key
+    if isinstance(key, TensorCarrier):
+        outside = getattr(key, "_outside", None)
+        return key if outside is None else outside.source.read()
+    if isinstance(key, Carrier) and hasattr(key, "shown"):
+        hash(key)  # asks for the value, or raises what Python raises
+        return key.shown()
+    return key
 
 
 _CLASSES: dict[type, Any] = {list: LentList, dict: LentDict, deque: LentDeque, set: LentSet}

@@ -258,7 +258,10 @@ class Child(Source):
 
 
 def _lacks(container: Any, key: Any) -> bool:
-    """Whether a mapping has no such key, a sequence no such place."""
+    """Whether a mapping has no such key, a sequence no such place. A dict is not asked for the item: one with a default
+    would make it."""
+    if isinstance(container, dict):
+        return key not in container
     try:
         container[key]
     except (LookupError, TypeError):

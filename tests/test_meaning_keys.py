@@ -1,0 +1,204 @@
+"""Containers from outside that are asked with traced keys are asked again at each call, present or absent."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from meaning import program
+
+import tracegrad as tg
+
+X = np.array([1.0, 2.0, -1.0])
+
+
+def _get(d: Any, k: Any) -> Any:
+    return d.get(k, -1.0)
+
+
+def _get_one(d: Any) -> Any:
+    return d.get("k", 1.0)
+
+
+def _contains(d: Any, k: Any) -> Any:
+    return 3.0 if k in d else -1.0
+
+
+def _item(d: Any, k: Any) -> Any:
+    try:
+        return d[k]
+    except KeyError:
+        return -1.0
+
+
+def _pair(d: Any, k: Any) -> Any:
+    return d.get((k, 1), -1.0) + (2.0 if (k, 1) in d else 0.0)
+
+
+def _of_two(d: Any, k: Any) -> Any:
+    return d.get(k, d.get(k + 1, -1.0))
+
+
+QUESTIONS: list[Callable[[Any, Any], Any]] = [_get, _contains, _item, _pair, _of_two]
+MAPPINGS: dict[str, Callable[[], Any]] = {
+    "dict": dict,
+    "OrderedDict": collections.OrderedDict,
+    "Counter": collections.Counter,
+    "ChainMap": lambda: collections.ChainMap({}, {9: 4.0}),
+    "defaultdict": lambda: collections.defaultdict(None),
+}
+KEYS: dict[str, Callable[[Any], Any]] = {
+    "an int": lambda k: k,
+    "a float": float,
+    "of an array": lambda k: int(np.array([0.0, 1.0, 2.0])[k]),
+}
+
+
+@pytest.mark.parametrize("kind", MAPPINGS)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("decorate", [tg.trace, lambda f: tg.trace(tg.trace(f))], ids=["traced", "nested"])
+def test_a_key_that_was_absent_is_asked_for_again(kind: str, question: Any, decorate: Any) -> None:
+    mapping = MAPPINGS[kind]()
+
+    def f(k: Any, x: Any) -> Any:
+        return x * question(mapping, k)
+
+    def seen(call: Any) -> list[Any]:
+        mapping.clear()
+        results = [call(1, X), call(1, X)]
+        mapping[1], mapping[(1, 1)] = 5.0, 7.0
+        results += [call(1, X), call(2, X)]
+        mapping[2] = 6.0
+        results += [call(1, X), call(2, X), call(1.0, X), call(True, X)]
+        del mapping[1], mapping[(1, 1)]
+        return [*results, call(1, X), call(0, X), call(2, X)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tg.PerformanceWarning)  # one that answers differently many times is told of
+        np.testing.assert_array_equal(seen(decorate(f)), seen(f))
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("derivative", ["grad", "jvp", "disabled"])
+def test_derivatives_ask_again_too(question: Any, derivative: str) -> None:
+    mapping: dict[Any, float] = {}
+
+    def f(x: Any, k: Any) -> Any:
+        return x * x * question(mapping, k)
+
+    def slope(k: int) -> Any:
+        if derivative == "jvp":
+            return tg.jvp(lambda x: f(x, k), (3.0,), (1.0,))[1]
+        if derivative == "grad":
+            return tg.grad(f)(3.0, k)
+        with tg.disable_jit():
+            return tg.grad(f)(3.0, k)
+
+    for change in ({}, {1: 5.0}, {1: 6.0, (1, 1): 2.0}, {2: 3.0}):
+        mapping.clear()
+        mapping.update(change)
+        assert slope(1) == 6.0 * question(mapping, 1)
+
+
+@program
+def test_memos_are_filled_and_found(trace: Any) -> Any:
+    memo: dict[Any, Any] = {}
+
+    @trace
+    def f(k: Any, x: Any) -> Any:
+        if k not in memo:
+            memo[k] = x * 2
+        return memo[k] + 1
+
+    yield f(1, 2.0), dict(memo)
+    yield f(1, 9.0), dict(memo)
+    yield f(3, 1.0), dict(memo)
+    del memo[1]
+    yield f(1, 5.0), f(3, 7.0), dict(memo)
+    memo[1] = 8.0
+    yield f(1, 5.0), dict(memo)
+
+
+@program
+def test_setdefault_under_a_traced_key(trace: Any) -> Any:
+    memo: dict[Any, Any] = {}
+
+    @trace
+    def f(k: Any, x: Any) -> Any:
+        return memo.setdefault(k, x * 2)
+
+    yield f(1, 2.0), f(1, 3.0), f(2, 5.0), dict(memo)
+    memo.clear()
+    yield f(1, 4.0), dict(memo)
+
+
+@program
+def test_recursion_over_a_memo_in_a_default(trace: Any) -> Any:
+    def fibonacci(n: Any, x: Any, seen: Any = {}) -> Any:  # noqa: B006
+        if n in seen:
+            return seen[n]
+        seen[n] = x if n < 2 else fibonacci(n - 1, x) + fibonacci(n - 2, x)
+        return seen[n]
+
+    assert fibonacci.__defaults__ is not None
+    f = trace(fibonacci)
+    yield f(5, 1.0), f(5, 2.0), f(6, 2.0)
+    fibonacci.__defaults__[0].clear()
+    yield f(5, 3.0), f(6, 3.0)
+
+
+@program
+def test_sets_asked_for_traced_numbers(trace: Any) -> Any:
+    members = {7}
+
+    @trace
+    def f(k: Any, x: Any) -> Any:
+        return x * (2.0 if k in members else 1.0), members
+
+    yield f(1, X)[0], f(7, X)[0]
+    members.add(1)
+    yield f(1, X)[0], f(7, X)[0]
+    members.discard(7)
+    yield f(1, X)[0], f(7, X)[0]
+
+
+@program
+def test_a_default_is_made_once_under_a_traced_key(trace: Any) -> Any:
+    groups: Any = collections.defaultdict(list)
+
+    @trace
+    def f(k: Any, x: Any) -> Any:
+        groups[k].append(x)
+        return len(groups[k]) + x
+
+    yield f(1, 2.0), f(1, 3.0), f(2, 3.0), dict(groups)
+    groups.clear()
+    yield f(1, 2.0), dict(groups)
+
+
+def test_a_defaultdict_asked_whether_a_key_is_absent_makes_no_item() -> None:
+    groups: Any = collections.defaultdict(float)
+    f = tg.trace(lambda k, x: x * (1.0 if k in groups else 2.0))
+    for _ in range(3):
+        f(1, X)
+    assert dict(groups) == {}
+
+
+def test_a_function_that_makes_a_transform_asks_an_object_for_an_absent_key() -> None:
+    class Module:
+        def __init__(self) -> None:
+            self.extra: dict[str, float] = {}
+
+    module = Module()
+
+    def helper(x: Any) -> Any:
+        return tg.grad(lambda y: np.sum(y**2) * _get_one(module.extra))(x)
+
+    for _ in range(3):
+        np.testing.assert_array_equal(helper(X), 2.0 * X)
+    module.extra["k"] = 5.0
+    np.testing.assert_array_equal(helper(X), 10.0 * X)
