@@ -228,7 +228,9 @@ class _Weighted(NamedTuple):
 
 def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
     """The product that `x` is, and the outer product by whose elements its own are multiplied."""
-    op, alone = producer(x), alone and not shared(x)
+    if (op := producer(x)) is None:  # a number too
+        return None
+    alone = alone and not shared(x)
     if op is matmul:
         return _Weighted(operand(x), operand(x, 1), _Outer(), alone)
     if depth and (op is negative or swaps(x)):

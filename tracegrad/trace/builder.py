@@ -67,7 +67,7 @@ class TraceBuilder(Recording):
         self.script: list[np.ndarray[Any, Any]] = []
         self.settled: list[Node] = []  # whose values were taken for constants, since no input has a part in them
         self.circles: Any = None
-        self._differentiated: list[Node] = []
+        self.differentiated: list[Node] = []
         self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted
         self._foreseeing = False
         self._warned = False
@@ -371,16 +371,16 @@ class TraceBuilder(Recording):
     @contextmanager
     def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:
         """While a function runs whose derivative with respect to `nodes` is wanted."""
-        before = self._differentiated
-        self._differentiated = [*before, *nodes]
+        before = self.differentiated
+        self.differentiated = [*before, *nodes]
         try:
             yield
         finally:
-            self._differentiated = before
+            self.differentiated = before
 
     def has_derivative(self, wanted: Node) -> bool:
         """Whether a derivative under way goes through the node."""
-        sources, seen, stack = set(self._differentiated), set(), [wanted]
+        sources, seen, stack = set(self.differentiated), set(), [wanted]
         while sources and stack:
             node = stack.pop()
             if node in sources:
@@ -431,7 +431,7 @@ class TraceBuilder(Recording):
             if error is not None:
                 self._failed[node] = error
                 raise error
-        elif not self._differentiated:
+        elif not self.differentiated:
             self.raising.append(node)
 
     def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:

@@ -133,6 +133,8 @@ class Host(Tracer):
         return np.array(self.concrete("the value"), dtype)
 
     def __getitem__(self, index: Any) -> Any:
+        if self.known is None:  # a bound method of what has joined since
+            return Tracer.__getitem__(self, index)
         if type(index) in _PLACES or (type(index) is tuple and _PLACES.issuperset(map(type, index))):
             found = self.known.array[index]
             if type(found) is not np.ndarray:
@@ -140,7 +142,7 @@ class Host(Tracer):
         return _done("__getitem__", self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        kind, plain = type(value), type(index) in _PLACES
+        kind, plain = type(value), type(index) in _PLACES and self.known is not None
         plain = plain or (type(index) is tuple and _PLACES.issuperset(map(type, index)))
         if plain and kind in _NUMBERS and self.builder.inner is None:
             self.known.array[index] = value

@@ -103,12 +103,15 @@ def _known(builder: TraceBuilder, x: Any) -> Any:
 
 
 def _is_of_nothing(builder: TraceBuilder, wanted: Node) -> bool:
-    """Whether no argument, and nothing captured, has a part in a node."""
+    """Whether no argument, nothing captured, and nothing that a derivative is being taken with respect to has a part in
+    a node."""
     if wanted.op is not None and not wanted.operands:
         return True
     seen = [wanted]
     for node in seen:  # which grows
         if node.op is None and not any(c.node is node and c.source is None for c in builder.captures.values()):
+            return False
+        if node in builder.differentiated:
             return False
         seen += [x for x in node.operands if x not in seen]
         if len(seen) > _MOST_NODES:
