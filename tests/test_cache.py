@@ -327,6 +327,41 @@ for round in range(150):
 """
 
 
+def test_clear_and_sweeps_leave_temporary_files_of_others(tmp_path: Path) -> None:
+    cache = DiskCache(str(tmp_path / "cache"))
+    cache.put("key", {}, b"code")
+    assert cache.folder is not None
+    others = [Path(cache.folder, name) for name in ("report.tmp", ".tmp", "a.tgc.tmp", "a.tgc.old.tmp", "1.2.tmp")]
+    own = Path(cache.folder, "a.tgc.1.0.tmp")
+    for path in (*others, own):
+        path.write_bytes(b"half")
+        os.utime(path, (0, 0))
+    cache._sweep(cache.folder)
+    assert not own.exists()
+    cache.clear()
+    assert sorted(os.listdir(cache.folder)) == sorted(path.name for path in others)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    script = """
+import os, sys, warnings
+from tracegrad.runtime.cache import DiskCache
+cache = DiskCache(sys.argv[1])
+cache.put("key", {}, b"code")
+path = cache._path(cache.folder, "key")
+os.unlink(path)
+os.mkfifo(path, 0o600)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    assert cache.get("key") is None
+assert "is not used" in str(told[0].message)
+cache.put("key", {}, b"code")
+assert cache.get("key") == ({}, b"code")
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "cache")], check=True, timeout=60)
+
+
 def test_two_writers_of_one_key_never_show_a_torn_file(tmp_path: Path) -> None:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     command = [sys.executable, "-W", "error", "-c", WRITER, str(tmp_path / "cache")]

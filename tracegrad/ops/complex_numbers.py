@@ -190,8 +190,16 @@ view_as_real.linear_in("x")
 @primitive(Compose(_as_whole, fails=False), on_complex=AS_WRITTEN, aliases=True)
 def view_as_complex(x: Any) -> Any:
     """The complex numbers whose parts lie along the last axis of `x`, in its memory if that is possible."""
-    parts = x if x.strides[-1] == x.itemsize or not x.size else np.ascontiguousarray(x)
-    return parts.view(complex_of(x.dtype))[..., 0]
+    view = _side_by_side(x)
+    return _side_by_side(np.ascontiguousarray(x)) if view is None else view
+
+
+def _side_by_side(x: Any) -> Any:
+    """The view of parts that lie side by side in memory; None for others."""
+    return x.view(complex_of(x.dtype))[..., 0] if x.strides[-1] == x.itemsize or not x.size else None
+
+
+view_as_complex.view = _side_by_side
 
 
 @view_as_complex.def_aval

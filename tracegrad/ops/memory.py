@@ -51,7 +51,7 @@ def view_by(op: Any, params: dict[str, Any], x: StandIn) -> Any:
     """What the op gives of a stand-in, which is a view (of an op with several results: views); None if NumPy copies."""
     if isinstance(op.form, Reshape):
         return _reshaped(x, params["shape"])
-    return op.impl(x, **params)
+    return op.view(x, **params)
 
 
 def _reshaped(x: StandIn, shape: tuple[int, ...]) -> StandIn | None:

@@ -132,6 +132,7 @@ class Op:
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
         self.put: Callable[..., Any] | None = None
+        self.view = impl  # of an op that `aliases`: the view, or None where `impl` copies, without reading elements
         self.alone: dict[int, Callable[..., Any]] = {}
         self.into: Callable[..., Any] | None = None
         self.meant: Callable[..., Any] | None = None

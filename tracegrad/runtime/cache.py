@@ -22,6 +22,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import stat
 import sys
 import time
@@ -37,6 +38,7 @@ __all__ = ["DiskCache", "Entry", "default_cache"]
 
 _FORMAT = 2
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
+_OWN = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # other programs have files that end in .tmp, too
 _DIGEST = hashlib.sha256().digest_size
 _MAX_BYTES = 512 * 2**20
 _SWEEPS = 64  # while `max_bytes` are written
@@ -255,7 +257,8 @@ class DiskCache:
     @staticmethod
     def _read(path: str) -> bytes | None:
         """All bytes of a trusted file; None if it is not to be trusted."""
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        # A pipe or a device of this name is not waited for.
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
         with open(os.open(path, flags), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or not _is_private(status):
@@ -297,7 +300,7 @@ class DiskCache:
             return
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
-                if entry.name.endswith(suffixes):
+                if entry.name.endswith(suffixes) and _OWN.search(entry.name):
                     with contextlib.suppress(OSError):
                         yield entry.path, entry.stat(follow_symlinks=False)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops import complex_numbers as ops
@@ -93,7 +91,8 @@ def view_as_complex(input: Any) -> Any:
     if x.shape[-1] != 2:
         raise size_error("Tensor must have a last dimension of size 2")
     array = getattr(x, "array", x)
-    if isinstance(array, np.ndarray) and array.strides[-1] != array.itemsize:
+    strides = getattr(array, "strides", None)
+    if strides is not None and strides[-1] != array.dtype.itemsize:
         raise RuntimeError(located("Tensor must have a last dimension with stride 1"))
     return ops.view_as_complex(_not_half(x))
 
