@@ -217,24 +217,32 @@ def _top(x: Any) -> int:
 
 
 # -- scipy.special -----------------------------------------------------------------------------------------
-def _vanishing(x: Any, y: Any, factor: Any) -> Any:
-    """x * factor, which is 0 where x is 0, except where y is nan."""
-    zero = logical_and(equal(x, 0), logical_not(isnan(y)))
-    return where(zero, 0.0, multiply(where(zero, 0.0, x), factor(where(zero, 1.0, y))))
+def _vanishing(x: Any, y: Any, lowest: float, factor: Any) -> Any:
+    """x * factor(y), which is 0 where x is 0, except where y is nan. The derivative in x is the factor there too, and
+    0 where that is no finite number: of y that are at most `lowest`, or infinite."""
+    nothing = logical_and(equal(x, 0), _beyond(y, lowest))
+    product = multiply(where(nothing, 0.0, x), factor(where(nothing, 1.0, y)))
+    return where(equal(x, 0), add(product, 0.0), product)  # SciPy's 0 has no sign there
+
+
+def _beyond(y: Any, lowest: float) -> Any:
+    """Whether y is at the lower end of the domain of a logarithm, below it, or infinite."""
+    real = y if is_literal(y) or y.dtype.kind != "c" else absolute(subtract(y, lowest))
+    return logical_or(less_equal(real, 0.0 if real is not y else lowest), equal(real, math.inf))
 
 
 @ufunc("xlogy")
 def xlogy(x: Any, y: Any) -> Any:
     """x * log(y), 0 where x is 0."""
     x, y = operands(x, y)
-    return _vanishing(to_float(x), to_float(y), log)
+    return _vanishing(to_float(x), to_float(y), 0.0, log)
 
 
 @ufunc("xlog1py")
 def xlog1py(x: Any, y: Any) -> Any:
     """x * log(1 + y), 0 where x is 0."""
     x, y = operands(x, y)
-    return _vanishing(to_float(x), to_float(y), log1p)
+    return _vanishing(to_float(x), to_float(y), -1.0, log1p)
 
 
 @ufunc("entr")

@@ -12,6 +12,7 @@ from tracegrad.ops.elementwise import (
     exp,
     log,
     log1p,
+    logical_and,
     multiply,
     negative,
     square,
@@ -33,7 +34,8 @@ def beta_density(a: Any, b: Any, x: Any) -> Any:
 
 
 def _xlog1m(n: Any, x: Any) -> Any:
-    return where(equal(n, 0.0), 0.0, multiply(n, log1p(negative(x))))
+    edge = logical_and(equal(n, 0.0), equal(x, 1.0))
+    return multiply(where(edge, 0.0, n), log1p(negative(where(edge, 0.0, x))))
 
 
 def t_density(df: Any, t: Any) -> Any:

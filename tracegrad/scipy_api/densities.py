@@ -31,20 +31,14 @@ def of_special(name: str) -> Function:
 
 
 gammaln, betaln, ndtr, ndtri, log_ndtr = map(of_special, ("gammaln", "betaln", "ndtr", "ndtri", "log_ndtr"))
+xlogy, xlog1py = map(of_special, ("xlogy", "xlog1py"))
 gammainc, gammaincc, gammaincinv = map(of_special, ("gammainc", "gammaincc", "gammaincinv"))
 betainc, betaincc, betaincinv = map(of_special, ("betainc", "betaincc", "betaincinv"))
 
 
-def xlogy(x: Any, y: Any) -> Any:
-    """x * log(y), 0 where x is 0, and y is no nan."""
-    nothing = (x == 0) & ~np.isnan(y)
-    return np.where(nothing, 0.0, x * np.log(np.where(nothing, 1.0, y)))
-
-
 def xlog1my(x: Any, y: Any) -> Any:
     """x * log(1 - y), 0 where x is 0, and y is no nan."""
-    nothing = (x == 0) & ~np.isnan(y)
-    return np.where(nothing, 0.0, x * np.log1p(-np.where(nothing, 0.0, y)))
+    return xlog1py(x, -y)
 
 
 @dataclass(frozen=True)
