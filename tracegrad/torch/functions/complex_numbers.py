@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops import complex_numbers as ops
@@ -92,7 +94,7 @@ def view_as_complex(input: Any) -> Any:
         raise size_error("Tensor must have a last dimension of size 2")
     array = getattr(x, "array", x)
     strides = getattr(array, "strides", None)
-    if strides is not None and strides[-1] != array.dtype.itemsize:
+    if strides is not None and strides[-1] != np.dtype(array.dtype).itemsize:
         raise RuntimeError(located("Tensor must have a last dimension with stride 1"))
     return ops.view_as_complex(_not_half(x))
 
