@@ -184,3 +184,27 @@ def test_a_new_gradient_is_the_tensor_that_is_returned_and_kept(trace: Any) -> A
     for k in range(3):
         found = f(tg.ones(2) * k)
         yield found, found is w.grad, box.last is w.grad
+
+
+@program
+def test_values_written_to_no_rows_have_gradients_of_zero(trace: Any) -> Any:
+    w, x = tg.ones(3, 2, requires_grad=True), tg.ones(4, 3)
+
+    @trace
+    def by_index(rows: Any) -> Any:
+        y = tg.zeros(4, 2)
+        y[rows] = x[rows] @ w
+        return y
+
+    @trace
+    def by_mask(rows: Any) -> Any:
+        y = tg.zeros(4, 2).masked_scatter(tg.zeros(4, 2) > rows.sum(), (x * 2)[:0] @ w)
+        y[x[:, 0] > 5] = x[x[:, 0] > 5] @ w
+        return y
+
+    for rows in ([], [0, 2], []):
+        for f in (by_index, by_mask):
+            w.grad = None
+            y = f(tg.tensor(rows, dtype=tg.int64))
+            y.sum().backward()
+            yield y, w.grad, y.requires_grad

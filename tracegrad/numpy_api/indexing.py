@@ -17,7 +17,7 @@ import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api.chosen import indices, mask_in, over, put
-from tracegrad.numpy_api.last_writes import is_known, replaced_indices, was_written
+from tracegrad.numpy_api.last_writes import is_known, replaced_indices, replaced_nothing, was_written
 from tracegrad.numpy_api.operands import (
     array,
     assigned,
@@ -438,7 +438,7 @@ def _replaced(x: Any, steps: Plan, value: Any) -> Any:
     if hasattr(value, "shape"):
         value = _fit(value, shape)
     if math.prod(shape) == 0:
-        return x._alias()
+        return replaced_nothing(x, value)
     if not steps.indices:
         return _replaced_slices(x, steps, value)
     return replaced_indices(x, steps, value)

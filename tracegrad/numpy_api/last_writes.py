@@ -9,6 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import constant, peer_of
 from tracegrad.ops import elementwise, linear
+from tracegrad.ops.carriers import Holder
 from tracegrad.ops.indexing import gather, scatter_add, scatter_max
 from tracegrad.ops.linear import arange, full, reshape, transpose
 from tracegrad.ops.op import Carrier
@@ -16,7 +17,7 @@ from tracegrad.ops.op import Carrier
 if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import Plan
 
-__all__ = ["is_known", "replaced_indices", "was_written"]
+__all__ = ["is_known", "replaced_indices", "replaced_nothing", "was_written"]
 
 
 def is_known(i: Any) -> bool:
@@ -53,6 +54,16 @@ def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
     updates = transpose(value, perm=linear.inverse_permutation(steps.perm))
     updates = reshape(updates, shape=(math.prod(head), *rest))
     return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
+
+
+def replaced_nothing(x: Any, value: Any) -> Any:
+    """`x`, nothing of which `value` replaces.
+
+    PyTorch's tape leads to the value all the same, with zeros: an optimizer moves a layer that no row went to.
+    """
+    if isinstance(value, Holder) and value.dtype.kind in "fc" and x.dtype.kind in "fc":
+        return elementwise.flat(x, linear.reduce_sum(value, axes=tuple(range(len(value.shape)))))
+    return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
 def _written(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:

@@ -10,6 +10,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.numpy_api import chosen as numpy_chosen
 from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.last_writes import replaced_nothing
 from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
 from tracegrad.numpy_api.selection import positions
 from tracegrad.ops import elementwise, linear, scans
@@ -18,7 +19,7 @@ from tracegrad.ops.op import named, one_node
 from tracegrad.ops.pieces import stack
 from tracegrad.ops.reduction import reduce_any
 from tracegrad.torch.functions.arguments import of_one_kind
-from tracegrad.torch.functions.dims import broadcast_shapes, copied, dim_of, index_error, lengths, one, size_error
+from tracegrad.torch.functions.dims import broadcast_shapes, dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.registry import function, method
 from tracegrad.torch.functions.shapes import expanded
 
@@ -279,7 +280,7 @@ def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     count = scans.cumsum(linear.cast(flat, dtype="int64"), axis=0)
     number = linear.reshape(elementwise.where(flat, elementwise.subtract(count, 1), 0), shape=x.shape)
     if not size_of(source):
-        return copied(x)
+        return replaced_nothing(x, source)
     return elementwise.where(mask, ops.gather(linear.reshape(source, shape=(size_of(source),)), number, axes=(0,)), x)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along, concatenate
+from tracegrad.numpy_api.last_writes import replaced_nothing
 from tracegrad.numpy_api.operands import constant, peer_of
 from tracegrad.numpy_api.selection import positions
 from tracegrad.ops import elementwise, linear, sorting
@@ -101,7 +102,7 @@ def _met(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool
     places, values, count = _flat_places(index, shape, dim), _flat(src), math.prod(shape)
     x = _flat(x)
     if not values.shape[0]:
-        found = add(x, 0) if x.dtype.kind == "f" else x
+        found = replaced_nothing(x, values)
     elif reduce in ("sum", "mean"):
         found = _summed(x, places, values, reduce == "mean", include_self)
     elif reduce == "prod" or x.dtype.kind != "f":
