@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 # From the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
     "later",
+    "locks",
     "errors",
     "records",
     "settings",

@@ -8,7 +8,6 @@ names: those of the buffers and sizes of the step, and of its constants, which a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any, NamedTuple
 
 from tracegrad.codegen.dims import Dims
@@ -19,6 +18,7 @@ from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.renaming import renamed
 from tracegrad.ir import Node
 from tracegrad.ir.builder import key_of
+from tracegrad.locks import new_lock
 
 __all__ = ["Pattern", "forget", "known", "note"]
 
@@ -87,7 +87,7 @@ class _Known(NamedTuple):
 
 
 _found: dict[Any, _Known] = {}
-_lock = Lock()
+_lock = new_lock()
 
 
 def known(pattern: Pattern, arguments: Arguments, counts: dict[Node, set[Any]]) -> tuple[Kernel, bool] | None:

@@ -7,9 +7,10 @@ do to an index (shift, scale, reverse) is a polynomial of it, so index maps comp
 from __future__ import annotations
 
 from functools import lru_cache
-from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
+
+from tracegrad.locks import new_lock
 
 __all__ = ["ONE", "ZERO", "Poly", "poly"]
 
@@ -146,7 +147,7 @@ class Poly:
 
 
 _known: WeakValueDictionary[frozenset[tuple[Monomial, int]], Poly] = WeakValueDictionary()
-_lock = Lock()
+_lock = new_lock()
 
 
 def poly(x: Any) -> Poly:

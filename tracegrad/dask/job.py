@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +20,7 @@ from tracegrad import api, tree
 from tracegrad.dask.partial import Partial
 from tracegrad.derived import derived
 from tracegrad.errors import ShapeError, located
+from tracegrad.locks import new_lock
 from tracegrad.settings import settings
 from tracegrad.trace.describe import describe
 from tracegrad.traced import Traced
@@ -108,7 +108,7 @@ def _arrived(given: Any, packed: bytes) -> Job:
 
 
 _functions: OrderedDict[Any, Traced[..., Any]] = OrderedDict()
-_lock = threading.RLock()
+_lock = new_lock()
 
 
 def _known(packed: bytes, how: How) -> Traced[..., Any]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import time
 import types
 from collections import OrderedDict
@@ -30,6 +29,7 @@ from tracegrad import tree
 from tracegrad.control.until import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located
 from tracegrad.ir.builder import RECORDERS
+from tracegrad.locks import new_lock
 from tracegrad.logs import log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
@@ -90,7 +90,7 @@ class Family:
 
     def __init__(self) -> None:
         self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         self.begun = False
 
 
@@ -122,7 +122,7 @@ class Dispatcher(Inlinable):
         self._turns: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._met = 0
         self._plain: Any = type(self)
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._methods: dict[int, Any] = {}
         self._kept: list[tuple[int, Any]] = []
         self._shared = False

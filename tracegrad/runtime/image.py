@@ -30,6 +30,7 @@ from tracegrad.codegen.waves import THREADS
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ir.printing import with_locations
+from tracegrad.locks import cached_property
 from tracegrad.ops import TABLE
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.op import Op
@@ -78,7 +79,7 @@ class Image:
     # By the names in it, the text of a graph that this is the program of, without the user's lines: see `written`.
     texts: dict[Any, str] = field(default_factory=dict, init=False)
 
-    @functools.cached_property
+    @cached_property
     def uses(self) -> dict[Piece, list[int]]:
         """The pieces, those that others call first, with the numbers of the steps that they run."""
         found: dict[Piece, list[int]] = {}
@@ -95,7 +96,7 @@ class Image:
         found |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
         return {x for x in found if not (x in _FOUND or x.removeprefix("tg_") in blas.ROUTINES or x.startswith(SORTS))}
 
-    @functools.cached_property
+    @cached_property
     def spelled(self) -> str:
         """The image as JSON: see `spell_image`. Programs of equal graphs write it once."""
         return json.dumps(spell_image(self), separators=(",", ":"))

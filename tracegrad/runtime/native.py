@@ -27,6 +27,7 @@ import llvmlite.binding as ll
 import numpy as np
 
 from tracegrad.errors import UnsupportedError
+from tracegrad.locks import wait_for_imports
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_of
 from tracegrad.signals import uninterrupted
@@ -67,6 +68,7 @@ def _unlock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
+    os.register_at_fork(before=wait_for_imports)  # which runs before what was registered earlier
 
 
 def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:

@@ -8,7 +8,6 @@ of every order.
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
+from tracegrad.locks import new_lock
 from tracegrad.ops.linear import zeros_like
 from tracegrad.runtime.anomalies import raise_origin
 from tracegrad.runtime.paths import Interpreted
@@ -47,7 +47,7 @@ class OnTape:
         self._how = how  # the backward program is compiled, as the other; None where NumPy runs both
         self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
         self.graph = trace.graph
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._backward: Any = None
         self._derived: Any = None
         self._graph: Graph | None = None

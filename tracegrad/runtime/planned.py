@@ -8,13 +8,13 @@ twice are traced each for itself, for what they read differs. The graphs that th
 from __future__ import annotations
 
 import marshal
-import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from tracegrad.ir import Graph, Node
+from tracegrad.locks import new_lock
 from tracegrad.ops import TABLE
 from tracegrad.ops.results import result
 from tracegrad.records import record
@@ -35,7 +35,7 @@ class Planned:
     foreseen: int
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _found: OrderedDict[bytes, tuple[Planned, int]] = OrderedDict()
 _sum = 0
 

@@ -10,7 +10,6 @@ A program whose machine code is not known may be answered by a replay at first (
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from tracegrad.codegen.plan import Plan, plan
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
+from tracegrad.locks import cached_property
 from tracegrad.logs import log
 from tracegrad.ops.complex_numbers import lies
 from tracegrad.ops.half import in_bits
@@ -195,7 +195,7 @@ class Program:
         clock.stage("passes")
         return optimized, plan(optimized, self.checked, _given_away(self.graph, self._donated))
 
-    @functools.cached_property
+    @cached_property
     def report(self) -> Report:
         """What has happened to the graph, for who asks: it is planned again, for a plan is larger than its program."""
         before = RECORDERS.current
@@ -278,12 +278,12 @@ class Recalled(Program):
             image.define_symbols()
             self.entry = self._entry(image, {piece: code for piece, (code, _) in machine_code(image.uses).items()})
 
-    @functools.cached_property
+    @cached_property
     def graph(self) -> Graph:  # type: ignore[override]
         """The graph of the program."""
         return self._graph()
 
-    @functools.cached_property
+    @cached_property
     def report(self) -> Report:
         """The report of the program that is made of the same graph in this process."""
         made = compile_program(self.graph, self.kinds, self.single, self.name, self.checked, optimize=self.optimize)
@@ -312,7 +312,7 @@ class Unplanned(Program):
         if self.tier is None:
             self.compile()
 
-    @functools.cached_property
+    @cached_property
     def image(self) -> Image:  # type: ignore[override]
         """The program as data."""
         before = RECORDERS.current

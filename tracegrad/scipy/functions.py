@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from importlib import import_module
@@ -13,6 +12,7 @@ import numpy as np
 from tracegrad import api, tree
 from tracegrad.derived import standing_for
 from tracegrad.errors import located
+from tracegrad.locks import cached_property
 from tracegrad.runtime.families import remembered
 from tracegrad.scipy.vectors import Vector, joined
 from tracegrad.scipy_api.registry import shadow_of
@@ -126,11 +126,11 @@ class Residuals(OfVector):
 
     rows: int | None = None
 
-    @functools.cached_property
+    @cached_property
     def _elements(self) -> Any:
         return self.made("elements", _in_a_row)
 
-    @functools.cached_property
+    @cached_property
     def _slopes(self) -> Any:
         assert self.rows is not None
         by = api.jacfwd if self.rows >= self.vector.size else api.jacrev

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.locks import cached_property
 from tracegrad.scipy.functions import Residuals, compiled, number, of_scipy
 from tracegrad.scipy.vectors import Vector, as_given
 
@@ -65,7 +65,7 @@ def solve_ivp(
 class Slope(Residuals):
     """A right hand side: what it gives has the structure of what it gets."""
 
-    @functools.cached_property
+    @cached_property
     def _elements(self) -> Any:
         return self.made("slope", lambda flat: lambda *args: self.vector.pack(flat(*args)))
 

@@ -7,13 +7,13 @@ one.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.ir import Graph, turns
+from tracegrad.locks import cached_property
 from tracegrad.runtime.program import MISS, Program, compile_program, conformed
 from tracegrad.settings import jit_disabled, settings, waits_for_compiler
 
@@ -30,7 +30,7 @@ class Callback:
         self.graph, self.what, self.count = graph, what, count
         self._arguments = graph.avals[:count]
 
-    @functools.cached_property
+    @cached_property
     def program(self) -> Program:
         """What computes it, once the machine code is known."""
         kinds = tuple([_kind(x.ndim) if i < self.count else "array" for i, x in enumerate(self.graph.avals)])
@@ -38,7 +38,7 @@ class Callback:
         name = f"a function that {self.what} calls"
         return compile_program(self.graph, kinds, True, name, first_call=first_call, optimize=settings.optimize)
 
-    @functools.cached_property
+    @cached_property
     def _by_numpy(self) -> Callable[[Sequence[Any]], list[Any]]:
         return turns(self.graph)
 
@@ -65,7 +65,7 @@ class Substitute:
     def __init__(self, make: Callable[[], Graph], what: str, numbers: int):
         self._make, self.what, self.numbers, self._begun = make, what, numbers, False
 
-    @functools.cached_property
+    @cached_property
     def program(self) -> Program:
         """What computes it."""
         graph = self._make()

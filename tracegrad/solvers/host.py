@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.control.values import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build
+from tracegrad.locks import cached_property
 from tracegrad.numpy_api.chosen import known
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, Op, TapeCarrier
@@ -53,7 +53,7 @@ class Functions:
         """The functions, for values of what they capture."""
         return [callback.at(values) for callback in self._callbacks]
 
-    @functools.cached_property
+    @cached_property
     def _callbacks(self) -> list[Callback]:
         return [Callback(graph, self.what) for graph in self.graphs]
 

@@ -8,11 +8,14 @@ asks who calls; `genuine` gives what is behind it, for all that reads classes me
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import types
+import weakref
 from typing import Any
 
 from tracegrad.ir.builder import recorder
+from tracegrad.locks import new_lock
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
 __all__ = ["Lent", "descriptors", "functions_of", "genuine", "hook"]
@@ -25,9 +28,10 @@ _PLUMBING = {
 _OF_OWN = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
 # What Python calls of an object that a class has, when an attribute of that name is asked for or written.
 _OF_DESCRIPTORS = ("__get__", "__set__", "__delete__")
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 # How many traces have each attribute of each class.
 _TRACES: dict[tuple[type, str], int] = {}
+_LENT: weakref.WeakSet[Lent] = weakref.WeakSet()
 
 
 class _Property(property):
@@ -80,6 +84,8 @@ class Lent:
     def __init__(self) -> None:
         self._taken: list[tuple[type, str]] = []
         self._functions: set[Any] = set()
+        self.thread = threading.get_ident()
+        _LENT.add(self)
 
     def runs(self, function: Any) -> bool:
         """Whether this function runs as a shadow wherever the trace calls it."""
@@ -144,3 +150,14 @@ def _function(real: Any) -> Any:
 
 
 _CODE = _function(lambda: None).__code__
+
+
+def _restore_those_of_other_threads() -> None:
+    """In a forked child, where their traces never end."""
+    for lent in list(_LENT):
+        if lent.thread != threading.get_ident():
+            lent.restore()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restore_those_of_other_threads)

@@ -19,6 +19,7 @@ from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, Node, replay, to_text
 from tracegrad.ir.builder import sliced
+from tracegrad.locks import cached_property
 from tracegrad.ops.linear import broadcast_to
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import describe
@@ -52,7 +53,7 @@ class Half:
         """What it computes."""
         return self._graph()
 
-    @functools.cached_property
+    @cached_property
     def text(self) -> str:
         """The text of the graph."""
         return to_text(self.graph)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
+from tracegrad.locks import new_lock
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.hooks import RemovableHandle
 from tracegrad.torch.tape.tape import GradientEdge, Node, Spec
@@ -243,7 +243,7 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *,
 
 
 def _hooks_for_any(count: int, fn: Callable[..., None]) -> list[Hook]:
-    lock = threading.Lock()
+    lock = new_lock()
     seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def hook(ct: Any) -> None:
@@ -257,7 +257,7 @@ def _hooks_for_any(count: int, fn: Callable[..., None]) -> list[Hook]:
 
 
 def _hooks_for_all(nodes: Sequence[Node], fn: Callable[..., None]) -> list[Hook]:
-    lock = threading.Lock()
+    lock = new_lock()
     # What is known in each pass that is under way, and how much will be.
     known: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[int]]] = weakref.WeakKeyDictionary()
 

@@ -8,7 +8,6 @@ it is not as it was in the call being traced, the context itself is held, and a 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import SUPPORTED, Aval
+from tracegrad.locks import new_lock
 from tracegrad.ops.carriers import Carrier
 from tracegrad.torch.autograd.context import FunctionCtx
 from tracegrad.torch.tape.recorded import Recorded
@@ -111,7 +111,7 @@ class _Held:
     WAITING, AGAIN = 2**14, 64
 
     def __init__(self) -> None:
-        self._numbers, self._lock = itertools.count(1), threading.Lock()
+        self._numbers, self._lock = itertools.count(1), new_lock()
         self._waiting: dict[int, FunctionCtx] = {}
         self._again: dict[int, FunctionCtx] = {}
 

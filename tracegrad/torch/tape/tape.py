@@ -13,7 +13,6 @@ cotangent out of a `where` is `Masked`, see `tracegrad.ad`.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 from tracegrad.ad import either_mask
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
+from tracegrad.locks import new_lock
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.op import Carrier
 from tracegrad.torch.modes import STATE
@@ -208,7 +208,7 @@ class Node:
 
 
 # Gradients of leaves are added to by one thread at a time.
-writing = threading.RLock()
+writing = new_lock()
 
 
 def owned(ct: Any, given: set[int]) -> Any:
