@@ -208,3 +208,34 @@ def test_values_written_to_no_rows_have_gradients_of_zero(trace: Any) -> Any:
             y = f(tg.tensor(rows, dtype=tg.int64))
             y.sum().backward()
             yield y, w.grad, y.requires_grad
+
+
+@program
+def test_no_grad_around_a_derivative_stops_those_around_it(trace: Any) -> Any:
+    def h(x: Any) -> Any:
+        with tg.no_grad():
+            s = tg.func.grad(lambda t: 0.5 * t * t)(x)
+        return x**3 - s
+
+    @trace
+    def slope(x: Any) -> Any:
+        return tg.func.grad(h)(x)
+
+    for value in (1.5, 2.0):
+        x = tg.tensor(value)
+        yield slope(x), tg.func.grad(h)(x) - 3 * value**2
+
+
+@program
+def test_jacobians_that_depend_on_nothing_are_tensors(trace: Any) -> Any:
+    w, b = tg.ones(2, 3), tg.zeros(2)
+
+    @trace
+    def jacobians(z: Any) -> Any:
+        of_b = tg.func.jacrev(lambda b: z @ w.T + b)(b)
+        hessian = tg.func.hessian(lambda b: (z @ w.T + b).sum())(b)
+        return of_b.clone().flatten(0), hessian.flatten(0), tg.func.vmap(lambda _: tg.ones(2))(z)
+
+    for z in (tg.ones(3), tg.zeros(3)):
+        results = jacobians(z)
+        yield results, [isinstance(x, tg.Tensor) for x in results]

@@ -22,7 +22,7 @@ from tracegrad.ops.elementwise import add, equal
 from tracegrad.ops.linear import arange, cast, concatenate, full, reshape, slice
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
-from tracegrad.transforms.flat import FlatCall, inlined
+from tracegrad.transforms.flat import FlatCall, as_tensors, inlined
 from tracegrad.transforms.forward import Point, jvp, linear_at
 from tracegrad.transforms.grad import Arguments, positional, positions, value_and_grad, vjp_at
 from tracegrad.transforms.vmap import over_rows
@@ -97,6 +97,7 @@ def _jacobian(fun: Function, argnums: Argnums, has_aux: bool, who: Description, 
         flat = FlatCall(lambda *xs: inlined(fun)(*xs, **keywords), arguments.replaced, who, has_aux)
         found, aux = blocks(flat, arguments.leaves)
         found = [[x[()] if isinstance(x, np.ndarray) else x for x in row] for row in found]
+        found = [as_tensors(row, arguments.leaves) for row in found]
         jacobian = tree.unflatten(flat.structure, [_of_argnums(arguments, places, argnums, row) for row in found])
         return (jacobian, aux) if has_aux else jacobian
 

@@ -17,15 +17,17 @@ from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Node
 from tracegrad.ops import Carrier, TapeCarrier
+from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.op import lead
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
-    "FlatCall", "FlatFunction", "Tape", "calling", "inlined", "is_array", "node_of", "on_tape", "output", "pair",
-    "part_of", "recorded", "what",
+    "FlatCall", "FlatFunction", "Tape", "as_tensors", "calling", "inlined", "is_array", "node_of", "on_tape", "output",
+    "pair", "part_of", "recorded", "what",
 ]  # fmt: skip
 
 FlatFunction = Callable[..., Sequence[Any]]
@@ -187,6 +189,15 @@ class FlatCall:
         count = self.structure.num_leaves
         supply = iter(values[count:])
         return list(values[:count]), tree.map(lambda x: next(supply) if isinstance(x, Carrier) else x, self.aux)
+
+
+def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
+    """`values`, the results for arguments with the leaves `among`: Tensors if any of these is, also where they depend on
+    nothing."""
+    peer: Any = lead([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
+    if peer is None:
+        return list(values)
+    return [x if x is None or isinstance(x, TapeCarrier) else peer._lift(x) for x in values]
 
 
 def output(x: Any, who: Description) -> Any:

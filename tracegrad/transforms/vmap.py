@@ -23,7 +23,7 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
 from tracegrad.trace.tracer import Tracer
-from tracegrad.transforms.flat import inlined
+from tracegrad.transforms.flat import as_tensors, inlined
 
 __all__ = ["batched_call", "check_axes", "over_rows"]
 
@@ -148,7 +148,7 @@ def batched_call(
         axes = _spread(out_axes, result, f"{who}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
         placed = [_placed(*each, batch.size, who) for each in zip(outputs, many, axes, paths)]
-        return tree.unflatten(structure, placed)
+        return tree.unflatten(structure, as_tensors(placed, batch.leaves))
 
     return call
 

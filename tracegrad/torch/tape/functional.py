@@ -42,13 +42,12 @@ def eager_vjp(
     ([array([3., 6.])], [array([3., 3.]), np.float64(3.0)])
     """
     places = range(len(primals)) if wrt is None else wrt
-    inside, inputs, updated = list(primals), [], []
+    inside, updated = list(primals), []
     stays = _stays_on_tape(primals)
+    inputs = [_input(i, primals[i]) for i in places]
     mode, STATE.enabled = STATE.enabled, True
     try:
-        for i in places:
-            given = _input(i, primals[i])
-            inputs.append(given)
+        for i, given in zip(places, inputs):
             inside[i] = given
             if given.shape and not given.weak:  # which `fn` may update
                 inside[i] = _alias_of(given, primals[i])
@@ -138,9 +137,11 @@ def _cotangent(x: Recorded, ct: Any) -> Any:
 
 
 def _answer(x: Recorded, stays: bool) -> Any:
-    """A carrier where the tape goes on; else an ndarray, or a NumPy scalar for no axes."""
+    """A carrier where the tape goes on, without a tape in `no_grad`; else an ndarray, or a NumPy scalar for no axes."""
     if not stays:
         return x.array[()] if not x.shape else x.array
+    if not STATE.enabled:  # around the derivative: its own tape is recorded all the same
+        return x._like(x.array)
     return x if STATE.depth or not x.requires_grad or _leads_out(x) else x._like(x.array)
 
 
