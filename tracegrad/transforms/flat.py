@@ -192,8 +192,7 @@ class FlatCall:
 
 
 def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
-    """`values`, the results for arguments with the leaves `among`: Tensors if any of these is, also where they depend on
-    nothing."""
+    """`values`, results for arguments with the leaves `among`: Tensors if any of these is, dependent or not."""
     peer: Any = lead([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
     if peer is None:
         return list(values)
