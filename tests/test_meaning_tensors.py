@@ -239,3 +239,41 @@ def test_jacobians_that_depend_on_nothing_are_tensors(trace: Any) -> Any:
     for z in (tg.ones(3), tg.zeros(3)):
         results = jacobians(z)
         yield results, [isinstance(x, tg.Tensor) for x in results]
+
+
+@program
+def test_writes_through_views_of_a_tensor_without_axes(trace: Any) -> Any:
+    ways = [
+        lambda y: y.view(-1), lambda y: y.reshape(-1), lambda y: y.unsqueeze(0), lambda y: y[None], lambda y: y[...],
+        lambda y: y.ravel(), lambda y: y.flatten(), lambda y: y.squeeze(), lambda y: y.view_as(tg.ones(())),
+        lambda y: y.expand(1, 1), lambda y: tg.atleast_1d(y), lambda y: y.view(1, 1)[0], lambda y: y.detach(),
+    ]  # fmt: skip
+
+    for way in ways:
+
+        @trace
+        def f(x: Any, way: Any = way) -> Any:
+            y = x.clone()
+            way(y).sin_()
+            return y
+
+        for value in (0.7, -0.2):
+            x = leaf(value).sum()
+            yield f(x), tg.func.grad(f)(x), tg.func.vmap(f)(x.view(1))
+
+
+@program
+def test_writes_through_expanded_tensors_that_repeat_nothing(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        y = x * 1
+        y.expand(1, 2, 3).sin_()
+        y.T.expand(-1, 2).mul_(3.0)
+        y[:1].expand(1, 3).add_(1.0)
+        return y
+
+    for k in range(2):
+        x = tg.tensor(np.arange(6.0).reshape(2, 3) + k, requires_grad=True)
+        y = f(x)
+        y.sum().backward()
+        yield y, x.grad

@@ -233,7 +233,9 @@ def expanded(x: Any, sizes: tuple[int, ...]) -> Any:
             "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension "
             f"{wanted.index(-1)}"
         )
-    return named("ExpandBackward0", linear.broadcast_to(x, shape=wanted))
+    # Where nothing is repeated the elements have memory of their own: they may be written to.
+    alone = 0 not in wanted and math.prod(x.shape) == math.prod(wanted)
+    return named("ExpandBackward0", (linear.reshape if alone else linear.broadcast_to)(x, shape=wanted))
 
 
 @method("expand")

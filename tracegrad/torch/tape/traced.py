@@ -32,6 +32,12 @@ class TracedTensor(Tensor):
 
     _kept_grad: Any = None
 
+    def __init__(self, array: Any, requires_grad: bool = False):
+        super().__init__(_as_array(array), requires_grad)
+
+    def _like(self, array: Any) -> Any:
+        return super()._like(_as_array(array))
+
     @property
     def _grad(self) -> Any:
         found = self._outside
@@ -113,6 +119,13 @@ class TracedTensor(Tensor):
 
     def _holds(self, array: Any) -> bool:
         return array.__class__ is self.array.__class__ and array.node is self.array.node
+
+
+def _as_array(array: Any) -> Any:
+    """The array of a Tensor: one without axes is no scalar of NumPy's, and has views."""
+    if hasattr(array, "is_array"):
+        array.is_array = True
+    return array
 
 
 TracedTensor._face = TracedTensor

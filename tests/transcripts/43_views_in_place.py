@@ -1,0 +1,34 @@
+"""Updates in place of views: of a tensor without dimensions, of an expanded one."""
+
+# --- views of a tensor without dimensions
+for name, way in (
+    ("view", lambda y: y.view(-1)),
+    ("reshape", lambda y: y.reshape(-1)),
+    ("unsqueeze", lambda y: y.unsqueeze(0)),
+    ("index", lambda y: y[None]),
+    ("ellipsis", lambda y: y[...]),
+    ("ravel", lambda y: y.ravel()),
+    ("squeeze", lambda y: y.squeeze()),
+    ("expand", lambda y: y.expand(1, 1)),
+    ("detach", lambda y: y.detach()),
+):
+
+    def f(x, way=way):
+        y = x.clone()
+        way(y).sin_()
+        return y
+
+    x = torch.tensor(0.7, requires_grad=True)
+    y = f(x)
+    y.backward()
+    print(name, y.item(), x.grad, torch.func.grad(f)(torch.tensor(0.7)), torch.func.vmap(f)(torch.tensor([0.7, 0.2])))
+
+# --- expanded tensors
+x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+y = x * 1
+print(y.expand(1, 2, 3).grad_fn.name(), y.expand(2, 3).grad_fn.name())
+y.expand(1, 2, 3).sin_()
+y.T.expand(-1, 2).mul_(3.0)
+y.sum().backward()
+print(y, x.grad)
+error(lambda: (x[:1] * 1).expand(2, 3).sin_(), first="unsupported operation: more than one element")
