@@ -36,4 +36,18 @@ def test_the_slope_is_that_of_the_page(text: str, at: str, slope: str) -> None:
     found = [compiled(x), compiled(x), on_the_tape(), tg.jvp(fun, (x,), (np.array(1.0),))[1]]
     with tg.disable_jit():
         found.append(tg.grad(fun)(x))
-    assert [float(f) for f in found] == [float(slope)] * 5
+    np.testing.assert_array_equal([float(f) for f in found], [float(slope)] * 5)
+
+
+@pytest.mark.parametrize("function", [np.logaddexp, np.logaddexp2])
+def test_log_sums_are_smooth_where_their_arguments_are_equal(function: Any) -> None:
+    base = np.log(2.0) if function is np.logaddexp2 else 1.0
+    second = 0.25 * base * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    at = np.array([0.5, 0.5])
+    hessian = tg.hessian(lambda v: function(v[0], v[1]))
+    for _ in range(2):
+        np.testing.assert_allclose(hessian(at), second, rtol=1e-12)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.hessian(lambda v: function(v[0], v[1]))(at), second, rtol=1e-12)
+    beside_a_number = tg.jvp(tg.grad(lambda v: np.sum(function(v, 0.5))), (at,), (np.ones(2),))[1]
+    np.testing.assert_allclose(beside_a_number, 0.25 * base, rtol=1e-12)

@@ -307,7 +307,11 @@ def _is_nothing(size: Any, asks: bool = False) -> bool:
 @implements(np.ptp, refuses=("out",))
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """`np.ptp`: maximum less minimum."""
-    return subtract(max(a, axis, None, keepdims), min(a, axis, None, keepdims))
+    largest, smallest = max(a, axis, None, keepdims), min(a, axis, None, keepdims)
+    span = subtract(largest, smallest)
+    if span.dtype.kind not in "fc":
+        return span
+    return where(isnan(largest), largest, span)  # of which the derivative would be 0 where a nan is both
 
 
 def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:

@@ -151,9 +151,7 @@ def _inexact(ufunc: np.ufunc, *xs: Any) -> list[Any]:
 
 
 def _logaddexp2(x: Any, y: Any) -> Any:
-    # Extrema have the common dtype: a product with a Python float would be rounded to that of its operand.
-    larger, smaller = multiply(maximum(x, y), math.log(2)), multiply(minimum(x, y), math.log(2))
-    return divide(logaddexp(larger, smaller), math.log(2))
+    return divide(logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))), math.log(2))
 
 
 @ufunc("matmul")

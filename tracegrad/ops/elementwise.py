@@ -329,18 +329,18 @@ flat = op("flat(x, y)", lambda x, y: np.array(x), "x", _keep, lambda t, ans, x, 
           loop=same_loop, on_complex=AS_WRITTEN, doc="x, as a function of y whose slope is 0")  # fmt: skip
 
 
-def _share(t: Any, ans: Any, mine: Any, other: Any) -> Any:
-    """All of `t` where mine is the answer, half where both are."""
-    return where(equal(mine, other), multiply(t, 0.5), where(equal(mine, ans), t, 0.0))
+def _share(t: Any, beaten: Any, mine: Any, other: Any) -> Any:
+    """None of `t` where mine is beaten, half where both are the answer, else all, which is so where either is nan."""
+    return where(equal(mine, other), multiply(t, 0.5), where(beaten, 0.0, t))
 
 
 maximum = op("maximum(x, y)", np.maximum, "maximum(x, y)",
-             lambda t, ans, x, y: _share(t, ans, x, y),
-             lambda t, ans, x, y: _share(t, ans, y, x),
+             lambda t, ans, x, y: _share(t, less(x, y), x, y),
+             lambda t, ans, x, y: _share(t, less(y, x), y, x),
              doc="the larger, nan if either is; ties share the cotangent")  # fmt: skip
 minimum = op("minimum(x, y)", np.minimum, "minimum(x, y)",
-             lambda t, ans, x, y: _share(t, ans, x, y),
-             lambda t, ans, x, y: _share(t, ans, y, x),
+             lambda t, ans, x, y: _share(t, greater(x, y), x, y),
+             lambda t, ans, x, y: _share(t, greater(y, x), y, x),
              doc="the smaller, nan if either is; ties share the cotangent")  # fmt: skip
 
 

@@ -16,8 +16,9 @@ from tracegrad.ops.elementwise import (
     exp,
     isfinite,
     log,
-    maximum,
+    logical_or,
     multiply,
+    not_equal,
     sqrt,
     square,
     subtract,
@@ -65,7 +66,7 @@ def _axes_samples() -> Any:
     yield (uniform((70,)),), {"axes": (0,)}
 
 
-# -- reduce_max and reduce_min: equal extrema share the cotangent ----------------------------------
+# -- reduce_max and reduce_min: equal extrema share the cotangent, and so do nans -----------------------------
 @primitive(Fold("maximum"))
 def reduce_max(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The maximum of `x` over `axes`; nan if there is one."""
@@ -91,7 +92,7 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 @reduce_max.def_vjp("x")
 @reduce_min.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    hit = equal(x, unreduce(ans, x.shape, axes))
+    hit = _is_extremum(x, ans, axes)
     count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
 
@@ -99,10 +100,14 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 @reduce_max.def_jvp
 @reduce_min.def_jvp
 def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    hit = equal(x, unreduce(ans, x.shape, axes))
+    hit = _is_extremum(x, ans, axes)
     count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
-    # Nothing equals nan: then the count is 0, and so is the derivative.
-    return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), maximum(count, 1.0))
+    return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), count)
+
+
+def _is_extremum(x: Any, ans: Any, axes: tuple[int, ...]) -> Any:
+    """Whether each element is the extremum: one that is nan is that of the elements that are nan."""
+    return logical_or(equal(x, unreduce(ans, x.shape, axes)), not_equal(x, x))
 
 
 reduce_max.def_samples(_axes_samples)

@@ -96,7 +96,8 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     found = to_float(selecting.select(rows, places=places))
     middle = _at(found, 0) if n % 2 else divide(add(_at(found, 1), _at(found, 0)), 2.0)
     if unordered:
-        middle = where(isnan(_at(found, len(places) - 1)), math.nan, middle)
+        last = _at(found, len(places) - 1)
+        middle = where(isnan(last), last, middle)
     return reshape(middle, shape=kept) if keepdims else middle
 
 
@@ -179,8 +180,8 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
         place = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
         found, last = _known(rows, place, depth)
     if not nans and rows.dtype.kind == "f":
-        last = reshape(isnan(last), shape=(*rows.shape[:-1], *(1,) * depth))
-        found = where(broadcast_to(last, shape=found.shape), math.nan, found)
+        last = broadcast_to(reshape(last, shape=(*rows.shape[:-1], *(1,) * depth)), shape=found.shape)
+        found = where(isnan(last), last, found)
     found = _shaped(found, depth, kept, keepdims)
     if weights is not None and not found.shape:
         return found.zero_d()
