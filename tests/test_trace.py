@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import gc
 from collections import namedtuple
 
@@ -418,6 +419,31 @@ def test_a_program_keeps_no_array_that_it_reads_again():
     gc.collect()
     assert [r() for r in gone] == [None, None]
     assert f(np.ones(1000)) == 0
+
+
+def test_a_traced_method_that_takes_any_arguments_takes_keywords():
+    class Model:
+        k = 3.0
+
+        @tg.trace
+        def scale(*args, **kwargs):
+            model, x = args
+            return x * model.k ** kwargs["power"]
+
+    np.testing.assert_array_equal(Model().scale(np.ones(2), power=2), np.full(2, 9.0))
+    np.testing.assert_array_equal(Model.scale(Model(), np.ones(2), power=2), np.full(2, 9.0))
+
+
+@pytest.mark.parametrize("traced", [tg.trace(lambda x: x**3), tg.vmap(lambda x: x**3)])
+def test_a_wrapper_of_a_traced_function_compiles(traced):
+    @functools.wraps(traced)
+    def wrapper(*args):
+        return traced(*args)
+
+    f = tg.trace(wrapper)
+    for x in (np.array([1.0, 2.0]), np.array([3.0, 4.0])):
+        np.testing.assert_allclose(f(x), x**3)
+    assert f.cache_info().traces == 1
 
 
 def test_a_traced_method_does_not_keep_its_instance_alive():

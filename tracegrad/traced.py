@@ -51,7 +51,7 @@ class Traced(_Typed[Parameters, Result]):
 
     # Derivatives of it are kept with it, as they are with a Python function.
     remembers = True
-    own = Dispatcher.own | {"recipe"}
+    __slots__ = ("recipe",)
 
     def __init__(self, fun: Callable[..., Any], *, recipe: Recipe | None = None, **given: Any):
         super().__init__(fun, **given)

@@ -102,10 +102,10 @@ class Dispatcher(Inlinable):
     __class_getitem__: Any = classmethod(types.GenericAlias)
     # What the hot path of this class is as a function, if that is known.
     turn: Any = None
-    own = frozenset([
-        "fun", "body", "name", "binder", "_turns", "_met", "_plain", "_lock", "_methods", "_kept", "_shared",
-        "_specializations", "_warnings", "_counts", "_unmet", "tiered", "optimize", "_donated",
-    ])  # fmt: skip
+    __slots__ = (
+        "_counts", "_donated", "_kept", "_lock", "_met", "_methods", "_plain", "_shared", "_specializations", "_turns",
+        "_unmet", "_warnings", "binder", "body", "fun", "name", "optimize", "tiered",
+    )  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = "",

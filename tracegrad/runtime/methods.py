@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import weakref
@@ -34,7 +35,7 @@ ALONE = _Probe().count
 class Method(Inlinable):
     """A method of an instance that it does not keep alive."""
 
-    own = frozenset(["reference", "weak"])
+    __slots__ = ("reference", "weak")
 
     def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[[Any], None]):
         self.__wrapped__ = fun
@@ -45,7 +46,9 @@ class Method(Inlinable):
             self.reference, self.weak = (lambda: instance), False
         signature = signature_of(fun)
         if signature is not None:
-            self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+            own = list(signature.parameters.values())
+            takes_any = bool(own) and own[0].kind is inspect.Parameter.VAR_POSITIONAL  # the instance among others
+            self.__signature__ = signature.replace(parameters=own if takes_any else own[1:])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(self.instance, *args, **kwargs)

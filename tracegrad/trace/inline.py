@@ -11,14 +11,14 @@ DERIVED = "__tracegrad_derived__"
 
 
 class Inlinable:
-    """A callable that, called inside a trace, is recorded into it."""
+    """A callable that, called inside a trace, is recorded into it.
 
-    # The attributes that it has by itself.
-    own: frozenset[str] = frozenset()
+    What it has by itself is in slots: decorators that copy the attributes of what they wrap do not copy that.
+    """
 
     def labels(self) -> dict[str, Any]:
         """The attributes that users gave it."""
-        return {k: x for k, x in vars(self).items() if k not in self.own and not k.startswith("__")}
+        return {k: x for k, x in vars(self).items() if not k.startswith("__")}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
