@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def load_single_threaded_blas() -> None:
 
 
 load_single_threaded_blas()
-graphs, left_behind = importlib.import_module("graphs"), importlib.import_module("left_behind")
+graphs, left_behind, placements = map(importlib.import_module, ("graphs", "left_behind", "placements"))
 settings = importlib.import_module("tracegrad.settings").settings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -46,6 +47,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files with what the tests produce"
     )
+    parser.addoption("--placements", action="store_true", help="run programs of the meaning tests in all placements")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The modes and placements of a program of the meaning tests."""
+    script = getattr(metafunc.function, "script", None)
+    if script is None:
+        return
+    name = script.__name__
+    modes: list[Any] = [*metafunc.function.modes]
+    for where in placements.PLACEMENTS if metafunc.config.getoption("--placements") else (placements.chosen(name),):
+        reason = placements.FAULTS.get((name, where))
+        modes.append(pytest.param(where, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else []))
+    metafunc.parametrize("mode", modes)
 
 
 class Golden:

@@ -3,7 +3,7 @@
 A program is a generator function of `trace`: it decorates functions with it, calls them, changes the world between the
 calls, and yields whatever can be seen: results, arguments, attributes, containers, globals. It runs with `trace` as a
 decorator that does nothing, and then with `tracegrad.trace`, with `disable_jit`, or with Tensors for the arrays; each
-twice, and what it yields must be the same each time.
+twice, and what it yields must be the same each time. So it must where it stands elsewhere: `placements.py`.
 
     @program
     def test_a_counter(trace):
@@ -29,7 +29,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import pytest
+from placements import PLACEMENTS, Placement, placed
 
 import tracegrad as tg
 from tracegrad.ops import Carrier
@@ -133,26 +133,26 @@ MODES: dict[str, tuple[Callable[..., Any], Callable[[], AbstractContextManager[A
 
 
 def compare(script: Program, mode: str) -> None:
-    """Run a program plainly and in a mode, twice, and compare all that it yields."""
-    decorate, around = MODES[mode]
+    """Run a program plainly and in a mode or placement, twice, and compare all that it yields."""
+    where = placed(script, mode, _plain) if mode in PLACEMENTS else Placement(script, _plain, *MODES[mode])
     for turn in range(2):
-        expected = [seen(x) for x in script(_plain)]
+        expected = [seen(x) for x in where.script(where.plain)]
         assert expected, f"{script.__name__} yields nothing"
-        with around():
+        with where.around():
             count = -1
-            for count, found in enumerate(script(decorate)):
+            for count, found in enumerate(where.script(where.traced)):
                 tell_apart(expected[count], seen(found), f"{script.__name__}, run {turn}, yield {count}")
         assert count + 1 == len(expected), f"{script.__name__}: {count + 1} yields of {len(expected)}"
 
 
 def program(script: Program | None = None, *, modes: tuple[str, ...] = ("traced", "disabled")) -> Any:
-    """A test that compares a program with itself in each of the modes."""
+    """A test that compares a program with itself in each of the modes, and in other placements (`placements.py`)."""
     if script is None:
         return lambda f: program(f, modes=modes)
 
-    @pytest.mark.parametrize("mode", modes)
     def test(mode: str) -> None:
         compare(script, mode)
 
     test.__doc__ = script.__doc__
+    test.script, test.modes = script, modes  # type: ignore[attr-defined]
     return test
