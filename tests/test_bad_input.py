@@ -18,20 +18,11 @@ def f(x, params=None, n=2):
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ((object(),), tg.TraceError, r"f \(.*the argument x is of type object.*static_argnames='x'"),
-        (
-            (X, {"w": [X, {1, 2}]}),
-            tg.TraceError,
-            r"the argument params\['w'\]\[1\] is of type set.*static_argnames='params'",
-        ),
-        ((X, object()), tg.TraceError, "the argument params is of type object"),
         ((np.array(["a"]),), tg.DTypeError, "the argument x has dtype <U1.*supported are"),
         ((np.ones(1, np.clongdouble),), tg.DTypeError, "the argument x has dtype complex256"),
         ((np.array([None]),), tg.DTypeError, "the argument x has dtype object"),
         ((X, {"h": np.ones(2, np.longdouble)}), tg.DTypeError, r"the argument params\['h'\] has dtype float128"),
         ((np.array("2020-01-01", "M8[D]"),), tg.DTypeError, "the argument x has dtype datetime64"),
-        ((np.ma.masked_array([1.0], [True]),), tg.TraceError, "of type MaskedArray"),
-        ((X, None, {1}), tg.TraceError, "the argument n is of type set"),
     ],
     ids=lambda x: str(x)[:40] if isinstance(x, str) else "",
 )
@@ -39,6 +30,43 @@ def test_arguments_that_cannot_be_traced_are_named(args, error, message):
     for fun in (tg.trace(f), tg.grad(f)):
         with pytest.raises(error, match=message + f".*{HERE}"):
             fun(*args)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((X, {"w": [X, {1, 2}]}), r"the argument params\['w'\]\[1\] is of type set.*static_argnames='params'"),
+        ((X, object()), r"the argument params is of type object.*static_argnames='params'"),
+        ((X, np.ma.masked_array([1.0], [True])), r"the argument params is a MaskedArray.*np\.asarray\(x\)"),
+    ],
+)
+def test_arguments_that_no_trace_is_made_of_run_plainly_with_their_derivative(args, message):
+    def double(x, params):
+        return np.sum(x) * 2
+
+    for fun, answer in ((tg.trace(double), 6.0), (tg.grad(double), [2.0, 2.0, 2.0])):
+        with pytest.warns(tg.PerformanceWarning, match=f"runs as plain Python, uncompiled: {message}.*{HERE}"):
+            np.testing.assert_array_equal(fun(*args), answer)
+        np.testing.assert_array_equal(fun(*args), answer)
+        with pytest.raises(tg.TraceError, match=f"{message}.*{HERE}"):
+            fun.explain(*args)
+
+
+DERIVATIVES = {
+    "grad": tg.grad(f), "jvp": lambda x: tg.jvp(f, (x,), (1.0,)), "vjp": lambda x: tg.vjp(f, x), "vmap": tg.vmap(f),
+    "hessian": tg.hessian(f),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+@pytest.mark.parametrize(
+    "x", [object(), {1, 2}, "a", np.ma.masked_array([1.0], [True])], ids=lambda x: type(x).__name__
+)
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_what_cannot_be_differentiated_is_named(name, x):
+    error = tg.UnsupportedError if isinstance(x, np.ndarray) else TypeError
+    with pytest.raises(error, match=rf"\bx\b.*{HERE}"):
+        DERIVATIVES[name](x)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ __all__ = [
     "is_constant",
     "is_huge",
     "is_literal",
+    "is_plain_array",
     "literal_of",
     "name_of",
     "short_name",
@@ -120,6 +121,21 @@ def aval_of(x: Any) -> Aval:
         return Aval(x.shape, x.dtype)
     aval: Aval = x.aval
     return aval
+
+
+# Subclasses of ndarray whose arrays of numbers compute as ndarrays do.
+_COMPUTE_ALIKE = frozenset({np.ndarray, np.memmap, np.recarray})
+
+
+def is_plain_array(x: Any) -> bool:
+    """Whether `x`, an array or a NumPy scalar, means what an ndarray of its elements means: it has no unit and no mask,
+    is no matrix, and has no methods of its own.
+
+    >>> is_plain_array(np.ones(2)), is_plain_array(np.float32(1)), is_plain_array(np.ma.ones(2))
+    (True, True, False)
+    """
+    cls = type(x)
+    return cls in _COMPUTE_ALIKE or (cls.__module__ == "numpy" and isinstance(x, np.generic))
 
 
 def is_literal(x: Any) -> bool:

@@ -81,7 +81,7 @@ def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
 
 def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Sequence[Any]]:
     """The path of a call with these arguments, which has to hold for all like them, and the captured arrays."""
-    call = fun.binder.take_apart(args, {})
+    call = fun.binder.take_apart_fitting(args, {})
     path, outputs, captured = fun.find(call)
     rewind(call)
     trace, why = path.trace, ""

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.errors import TraceError
+from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.ops.pieces import unbind
@@ -48,6 +48,9 @@ class Value(Carrier):
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return self.builder.emit(op, operands, params)
 
+    def refusal(self, why: str) -> BaseException:
+        return self.builder.refusal(why)
+
     def whole(self, xs: Sequence[Any]) -> Any:
         rows = self.node.operands[0] if self.node.picks == 0 else None
         if rows is None or rows.op is not unbind or dict(rows.params)["axis"] or recorder() is not self.builder:
@@ -80,6 +83,10 @@ class Builder:
         if type(x) in LITERALS or (isinstance(x, Value) and x.builder is self):
             return x
         raise TraceError(f"a value of type {type(x).__name__} does not belong to the graph being built")
+
+    def refusal(self, why: str) -> BaseException:
+        """What to raise where no graph can have what the code makes of a value."""
+        return UnsupportedError(located(why, self.location))
 
     def locate(self) -> str:
         return self.location

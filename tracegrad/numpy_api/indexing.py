@@ -31,6 +31,7 @@ from tracegrad.numpy_api.operands import (
     viewed,
     window,
 )  # fmt: skip
+from tracegrad.numpy_api.protocols import as_index
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.indexing import gather, scatter_add
@@ -163,10 +164,10 @@ def _entry(entry: Any) -> Any:
         entry = _from_list(entry)
     if isinstance(entry, Carrier) and entry.level is Level.SPAN:
         entry = entry.exact()  # type: ignore[attr-defined]
-    if not _is_array(entry):
-        if hasattr(entry, "__index__"):
-            return entry.__index__()
-        raise IndexError(located(_WRONG))
+    if type(entry) is not np.ndarray and not isinstance(entry, Carrier):
+        entry = as_index(entry)
+        if type(entry) is int:
+            return entry
     if entry.dtype.kind not in "iub":
         raise IndexError(located("arrays used as indices must be of integer (or boolean) type"))
     if entry.dtype.kind == "b" and not entry.shape:
@@ -183,12 +184,6 @@ class _Truth:
 
 def _is_array(x: Any) -> bool:
     return isinstance(x, Carrier | np.ndarray)
-
-
-_WRONG = (
-    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) "
-    "and integer or boolean arrays are valid indices"
-)
 
 
 def _from_list(entry: Any) -> Any:

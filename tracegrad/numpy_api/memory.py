@@ -78,7 +78,8 @@ def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
     """The dtype that `ndarray.view` is asked for: of elements of the same size, or of the parts of complex ones."""
     given = () if len(given) == 1 and given[0] == np.ndarray else given
     if len(given) > 1 or (given and isinstance(given[0], type) and issubclass(given[0], np.ndarray)):
-        raise refuse("ndarray.view of another class", "use the array itself")
+        text = "ndarray.view of another class is not supported on traced arrays and Tensors; use the array itself"
+        raise x.refusal(text)
     kind: np.dtype[Any] = supported(given[0], "view") if given else x.dtype
     parts = {kind, x.dtype} in ({np.dtype("f8"), np.dtype("c16")}, {np.dtype("f4"), np.dtype("c8")})
     if kind.itemsize != x.dtype.itemsize and not (parts and x.shape):

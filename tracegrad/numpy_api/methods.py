@@ -31,24 +31,13 @@ from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
 from tracegrad.numpy_api.faces import Faced
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
-from tracegrad.numpy_api.operands import operand, to_dtype
+from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
+from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
 from tracegrad.ops import bits, elementwise, representation
 from tracegrad.ops.op import Carrier, Level
 
 __all__ = ["ArrayMethods"]
-
-_OPERANDS = (np.ndarray, np.generic, list, tuple, int, float, complex)
-
-
-def _beside(x: Any, other: Any) -> Any:
-    """`other` as the second operand of an operator of `x`, or NotImplemented."""
-    kind = type(other)
-    if kind in LITERALS or kind is type(x):
-        return other
-    if isinstance(other, Carrier):
-        return NotImplemented if other.level > x.level else operand(other, x)
-    return operand(other, x) if isinstance(other, _OPERANDS) else NotImplemented
 
 
 def _weak_pair(x: Any, other: Any) -> bool:
@@ -68,9 +57,9 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     def forward(self: Any, other: Any) -> Any:
         if op is elementwise.multiply and _repeats(self, other):
             return other * int(self)
-        other = _beside(self, other)
-        if other is NotImplemented:
-            return NotImplemented
+        given, other = other, beside(self, other)
+        if other is NotImplemented or other is UFUNC:
+            return other if other is NotImplemented else _ufunc_of(op)(self, given)
         if self.weak and _weak_pair(self, other):
             pair = (_number(self), _number(other)) if arithmetic else (self, other)
             return self._weakened(op(*pair))
@@ -79,15 +68,20 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     def reflected(self: Any, other: Any) -> Any:
         if op is elementwise.multiply and _repeats(self, other):
             return other * int(self)
-        other = _beside(self, other)
-        if other is NotImplemented:
-            return NotImplemented
+        given, other = other, beside(self, other)
+        if other is NotImplemented or other is UFUNC:
+            return other if other is NotImplemented else _ufunc_of(op)(given, self)
         if self.weak and _weak_pair(self, other):
             pair = (_number(other), _number(self)) if arithmetic else (other, self)
             return self._weakened(op(*pair))
         return op(other, self)
 
     return forward, reflected
+
+
+def _ufunc_of(op: Any) -> Any:
+    """The universal function that an operator is."""
+    return getattr(np, getattr(op, "name", "") or op.__name__.strip("_"))
 
 
 def _repeats(x: Any, other: Any) -> bool:
@@ -109,8 +103,8 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
         if isinstance(other, Carrier) and other.level is Level.SPAN and self.level is Level.VALUE:
             self[...] = op(self, other)  # of another size, perhaps, which must be known
             return self
-        other = _beside(self, other)
-        if other is NotImplemented:
+        other = beside(self, other)
+        if other is NotImplemented or other is UFUNC:
             return NotImplemented
         self._update(op(self, other), name)
         return self
@@ -376,9 +370,13 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
         raise TraceError(located(f"{text}; take the value on purpose by stop_gradient or detach().numpy()"))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if decides("__array_ufunc__", inputs):
+            return NotImplemented
         return registry.dispatch_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(map(is_ours, types)):
+            return NotImplemented
         return registry.dispatch_function(func, args, kwargs)
 
     # -- methods that differ from the function of that name --------------------------------------------------

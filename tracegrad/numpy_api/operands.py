@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
-from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.numpy_api.protocols import as_operand, is_left_to, of_protocol
 from tracegrad.ops.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.op import Carrier, lead, normalize_axis
 from tracegrad.ops.pieces import stack
@@ -23,10 +24,12 @@ from tracegrad.ops.single import HALF
 from tracegrad.ops.windows import counted, dynamic_slice
 
 __all__ = [
+    "UFUNC",
     "along_axis",
     "array",
     "arrays",
     "assigned",
+    "beside",
     "broadcast_arrays",
     "broadcast_shapes",
     "constant",
@@ -62,13 +65,32 @@ def operand(x: Any, peer: Any) -> Any:
         return x if peer is None or x.level == peer.level else peer._lift(x)
     if isinstance(x, np.ndarray | np.generic):
         supported(x.dtype)
+        x = as_operand(x, peer)
         return x if peer is None else peer._lift(x)
     if isinstance(x, list | tuple):
         return from_sequence(x, peer)
     plain = next((cls for cls in LITERALS if isinstance(x, cls)), None)
     if plain is not None:  # a number of a class of its own, such as the member of an IntEnum
         return plain(x)
-    raise TraceError(located(f"a value of type {type(x).__name__} is not an array, a number or a list of them"))
+    return operand(of_protocol(x), peer)
+
+
+def beside(x: Any, other: Any) -> Any:
+    """`other` as the second operand of an operator of the carrier `x`; NotImplemented where it is for `other` to say,
+    and UFUNC where that does so as one of NumPy's functions."""
+    kind = type(other)
+    if kind in LITERALS or kind is type(x):
+        return other
+    if isinstance(other, Carrier):
+        return NotImplemented if other.level > x.level else operand(other, x)
+    if isinstance(other, _OPERANDS):
+        return operand(other, x)
+    left = is_left_to(other)
+    return operand(other, x) if left is False else NotImplemented if left else UFUNC
+
+
+UFUNC = object()
+_OPERANDS = (np.ndarray, np.generic, list, tuple, int, float, complex)
 
 
 def operands(*xs: Any) -> list[Any]:

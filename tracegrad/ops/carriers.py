@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
+from tracegrad.errors import UnsupportedError, located
 
 if TYPE_CHECKING:
     from tracegrad.ops.op import Op
@@ -63,6 +64,10 @@ class Carrier:
     def beyond(self, dtype: Any) -> Any:
         """Of a value that is `weak`: the Python number that it is, if that is known not to fit `dtype`."""
         return None
+
+    def refusal(self, why: str) -> BaseException:
+        """What to raise where no such value can be what the code makes of it."""
+        return UnsupportedError(located(why))
 
     def is_place(self, length: int) -> bool:
         """Whether this is known to be an integer from 0 to `length` - 1."""

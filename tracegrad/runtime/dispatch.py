@@ -267,7 +267,7 @@ class Dispatcher(Inlinable):
             if any(x.level > Level.TENSOR for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
-        if self.is_limited(call):
+        if self._warnings.plain(self.name, call.plainly) or self.is_limited(call):
             return as_it_stands(self, args, kwargs)
         path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
@@ -290,8 +290,7 @@ class Dispatcher(Inlinable):
     def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that raises, or in which an operation does, as plain Python."""
         result = self.body(*args, **kwargs)
-        if path.trace.raised:
-            self._warnings.plain(self.name, path.trace.raised)
+        self._warnings.plain(self.name, path.trace.raised)
         return result
 
     def is_limited(self, call: Call) -> bool:

@@ -43,7 +43,7 @@ def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any])
     found, why = None, None
     try:
         call = function.binder.take_apart(args, kwargs)
-        if not call.carriers:
+        if not call.carriers and not call.plainly:
             found = function._guarded(call, lambda: _recorded(function, call))
     except TracegradError as error:
         why = error
@@ -83,7 +83,8 @@ def _instead(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]
     with holding() as told:
         try:
             call = function.binder.take_apart(args, kwargs)
-            found = None if call.carriers else function._guarded(call, lambda: _recorded(function, call))
+            known = not call.carriers and not call.plainly
+            found = function._guarded(call, lambda: _recorded(function, call)) if known else None
         except Exception:  # whatever it is, the call has met it
             return None
         finally:

@@ -75,9 +75,12 @@ class Warnings:
         self._causes: Counter[str] = Counter()
         self._last = ""
 
-    def plain(self, name: str, raised: str) -> None:
-        """It raised when it was traced, and not as plain Python; or could not have raised what Python would."""
-        self._say("plain", f"{name} runs as plain Python, uncompiled: {raised}")
+    def plain(self, name: str, why: str) -> bool:
+        """It raised when it was traced, and not as plain Python; or could not have raised what Python would; or has
+        arguments that no trace is made of. Whether there is such a reason."""
+        if why:
+            self._say("plain", f"{name} runs as plain Python, uncompiled: {why}")
+        return bool(why)
 
     def answered(self, name: str, guard: ValueGuard) -> None:
         """A question of it got another answer."""

@@ -20,6 +20,7 @@ from tracegrad.avals import is_literal, supported
 from tracegrad.errors import READ_ONLY, TraceError, located, warn_of_constant
 from tracegrad.ir import Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
+from tracegrad.numpy_api.protocols import as_operand
 from tracegrad.ops import Carrier, Level, Op, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
@@ -124,7 +125,7 @@ class TraceBuilder(Recording):
                 return x
             raise TraceError(located(ESCAPED))
         if isinstance(x, np.ndarray):
-            return self.capture(x).value
+            return self.capture(as_operand(x, self)).value
         if isinstance(x, TapeCarrier):
             return self.lift(x.stored(None))  # type: ignore[attr-defined]
         if isinstance(x, np.generic):
@@ -141,11 +142,12 @@ class TraceBuilder(Recording):
 
     def gives_up(self, why: str) -> RunsPlainly:
         """What ends the trace, to be raised; it ends also if code of the user's catches that."""
-        outer = self
-        while outer.outer is not None:
-            outer = outer.outer
-        outer.given_up = outer.given_up or RunsPlainly(why)
-        return outer.given_up
+        if self.outer is not None:
+            return self.outer.gives_up(why)
+        self.given_up = self.given_up or RunsPlainly(why)
+        return self.given_up
+
+    refusal = gives_up
 
     def restarts(self, key: Any = None, why: str = "another trace is better") -> RunsPlainly:
         """What ends the trace, for another one with `key` among what is varying."""
@@ -153,8 +155,7 @@ class TraceBuilder(Recording):
         return self.given_up
 
     def require_not_apart(self, x: Any) -> None:
-        """An array is updated: end the trace if a loop has taken it, or a view of it, for an array of its own, or has
-        appended it to a list."""
+        """End the trace if a loop, or a list in one, has what is updated, or a view of it, for an array of its own."""
         known = self.apart.get(id(x)) or self.listed.get(id(x))
         if known is not None:
             raise self.restarts(known[1])
@@ -256,9 +257,8 @@ class TraceBuilder(Recording):
         """The input that stands for `array`; `source`, when known, says where to read it at each call."""
         found = self.captures.get(id(array))
         if found is None:
-            dtype = supported(
-                array.dtype, f"the array captured from {source}" if source else "an array used by the traced function"
-            )
+            what = f"the array captured from {source}" if source else "an array used by the traced function"
+            dtype = supported(array.dtype, what)
             node = Node(None, (), (), self.aval(array.shape, dtype))
             self._computed[node] = array
             self.memory.enter(node, array)

@@ -35,9 +35,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.avals import is_plain_array
 from tracegrad.errors import WARNED, TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.numpy_api.deferred import SHADOWS
+from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
@@ -52,7 +54,6 @@ from tracegrad.trace.memo import cached
 from tracegrad.trace.modules import module
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.packages import of_python
-from tracegrad.trace.signature import is_plain_array
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
 from tracegrad.trace.users import is_of_numba, opaque_package
@@ -336,9 +337,7 @@ class World(Assumptions):
             return passed[1]
         self._several = self._several or passed is not None
         if not is_plain_array(value):
-            raise UnsupportedError(
-                located(f"{source} is a {type(value).__name__}, which tracegrad does not support; use an ndarray")
-            )
+            raise self.builder.gives_up(f"{source} is {not_plain(value)}")
         found = self.builder.capture(value, source)
         if found.source is source:
             self.writes.array(found.value, source)

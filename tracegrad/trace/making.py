@@ -11,6 +11,7 @@ import numpy as np
 
 from tracegrad.ir import Node
 from tracegrad.numpy_api.operands import array, peer_of
+from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_function
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.host import Host, hosted, of_function, on_hosts
@@ -53,6 +54,8 @@ def of_lists(function: Any) -> Any:
             return _fresh(function(*args, **kwargs), (*args, *kwargs.values()))
         if type(peer) is Host or (function in _SHARING and any(map(_has_host, (*args, *kwargs.values())))):
             return of_function(function, args, kwargs, peer.builder)
+        if decides("__array_function__", _flat((*args, *kwargs.values()))):
+            return function(*args, **kwargs)
         return dispatch_function(function, args, kwargs)
 
     return call
@@ -79,6 +82,10 @@ def _fresh(x: Any, given: Any) -> Any:
     if type(x) in (list, tuple):
         return type(x)([_fresh(each, given) for each in x])
     return x if type(x) is not np.ndarray or any(map(_has_ndarray, given)) else hosted(builder, x)
+
+
+def _flat(xs: Any) -> Any:
+    return [y for x in xs for y in (_flat(x) if type(x) in (list, tuple) else (x,))]
 
 
 def _has_ndarray(x: Any) -> bool:

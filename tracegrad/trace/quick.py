@@ -20,6 +20,7 @@ from tracegrad.ir import Node
 from tracegrad.numpy_api.indexing import setitem
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.ordered import ORDERED, is_complex
+from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.numpy_api.ufuncs import DIRECT
 from tracegrad.ops import elementwise
@@ -280,6 +281,8 @@ def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any
         way = None if op is None else op.ways.get(tuple(map(type, inputs)))
         if way is not None:
             return way(inputs, {})
+    if decides("__array_ufunc__", inputs):
+        return NotImplemented
     return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
 

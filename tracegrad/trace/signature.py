@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.avals import SUPPORTED, is_huge, supported
+from tracegrad.avals import SUPPORTED, is_huge, is_plain_array, supported
 from tracegrad.errors import TraceError, located
+from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.records import record
 from tracegrad.trace.describe import describe, signature_of
 
-__all__ = ["Binder", "Call", "exact", "is_plain_array"]
+__all__ = ["Binder", "Call", "exact"]
 
 
 # Values that are static by themselves.
@@ -46,6 +47,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     function: Any = None  # what is called
+    plainly: str = ""  # why the call is none that can be traced
     drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.drawn`
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -134,7 +136,10 @@ class Binder:
 
     def take_apart_fitting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The same for a call that nobody makes, in which Python would not find out that arguments do not fit."""
-        return self.take_apart(*self._bound(args, kwargs))
+        call = self.take_apart(*self._bound(args, kwargs))
+        if call.plainly:
+            raise TraceError(located(f"{describe(self.fun)}: {call.plainly}"))
+        return call
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments in canonical form; TypeError for others than the signature has."""
@@ -193,19 +198,22 @@ class Binder:
 
     def _unusual_kind(self, call: Call, i: int, x: Any) -> Any:
         if not isinstance(x, np.ndarray | np.generic) or not is_plain_array(x):
-            name = self._name(call, i)
-            root = name.split("[")[0].split(".")[0]
-            raise TraceError(
-                located(
-                    f"{describe(self.fun)}: the argument {name} is of type {type(x).__name__}, which is "
-                    f"neither an array, a number nor a container of them; pass it as static "
-                    f"(static_argnames={root!r}) if it is a constant"
-                )
-            )
+            call.plainly = f"the argument {self._name(call, i)} is {self._strange(call, i, x)}"
+            return type(x)
         dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
         kind = (np.generic,) if isinstance(x, np.generic) else ()  # a scalar is no array without axes
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape, *kind
+
+    def _strange(self, call: Call, i: int, x: Any) -> str:
+        """What an argument is that no trace is made of, in words."""
+        if isinstance(x, np.ndarray | np.generic):
+            return not_plain(x)
+        root = self._name(call, i).split("[")[0].split(".")[0]
+        return (
+            f"of type {type(x).__name__}, which is neither an array, a number nor a container of them; pass it as "
+            f"static (static_argnames={root!r}) if it is a constant, or register its class as a pytree"
+        )
 
     def _name(self, call: Call, i: int) -> str:
         return self.leaf_names(call)[i]
@@ -230,13 +238,6 @@ class Binder:
         ]
         found = [(root, tree.structure(x)) for root, x in zip(roots, args)]
         return found + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
-
-
-def is_plain_array(x: Any) -> bool:
-    """Whether `x` means what an ndarray of its elements means: it is no matrix and has no mask."""
-    return type(x) is np.ndarray or not any(
-        c is np.matrix or c.__module__.startswith("numpy.ma") for c in type(x).__mro__
-    )
 
 
 def exact(value: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import TapeCarrier
 from tracegrad.ops.linear import full, zeros_like
 from tracegrad.trace.builder import TraceBuilder
@@ -165,6 +166,7 @@ class Point:
         return self.who.argument(int(number)) + rest
 
     def _moves(self, k: int, x: Any) -> bool:
+        require_plain(x, lambda: f"{self.who}: {self._name(k)}")
         if is_array(x):
             return bool(x.dtype.kind in "fc")
         if type(x) not in (int, bool, float):

@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal, literal_of, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier
 from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.elementwise import accumulate
@@ -112,6 +113,7 @@ _PYTHON = {"f": "float", "i": "int", "b": "bool", "c": "complex"}
 
 
 def _require_floating(x: Any, who: Description, argnum: int, structure: Any, leaf: int) -> None:
+    require_plain(x, lambda: f"{who}: {who.argument(argnum)}{tree.paths(structure)[leaf]}")
     dtype = getattr(x, "dtype", None) if isinstance(x, np.ndarray | np.generic | Carrier) else None
     if (dtype is not None and dtype.kind in "fc") or type(x) is float:
         return

@@ -16,6 +16,7 @@ from tracegrad import tree
 from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.ir.batch import replay_batched
+from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.batching import picked, repeated, to_axis
 from tracegrad.ops.linear import concatenate, reshape, slice
@@ -99,6 +100,7 @@ def _axis(axis: int, x: Any, name: str, who: Description) -> int:
         raise TypeError(
             located(f"{who}: {name} is a {type(x).__name__}, which has no axis to map; give it the axis None")
         )
+    require_plain(x, lambda: f"{who}: {name}")
     rank = len(np.shape(x))
     if not -rank <= axis < rank:
         text = f"{name} is to be mapped along axis {axis}, but its shape is {tuple(np.shape(x))}"

@@ -15,6 +15,7 @@ import numpy as np
 from tracegrad.avals import LITERALS
 from tracegrad.errors import READ_ONLY, WARNED, located
 from tracegrad.numpy_api import ArrayMethods
+from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import fresh
@@ -62,6 +63,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         way = self._of_ufunc.get(ufunc)
         if way is not None and method == "__call__" and not kwargs:
             return way(*inputs)
+        if decides("__array_ufunc__", inputs):
+            return NotImplemented
         if kwargs or method == "at":
             written = ndarrays.of_ufunc(ufunc, method, inputs, kwargs)
             if written is not ndarrays.NOT_HERE:
@@ -71,6 +74,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     _of_ufunc: dict[Any, Any]
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(map(is_ours, types)):
+            return NotImplemented
         written = ndarrays.of_function(func, args, kwargs)
         return dispatch_function(func, args, kwargs) if written is ndarrays.NOT_HERE else written
 
