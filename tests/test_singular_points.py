@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special as sp
+import scipy.stats
 
 import tracegrad as tg
 
@@ -51,3 +54,45 @@ def test_log_sums_are_smooth_where_their_arguments_are_equal(function: Any) -> N
         np.testing.assert_allclose(tg.hessian(lambda v: function(v[0], v[1]))(at), second, rtol=1e-12)
     beside_a_number = tg.jvp(tg.grad(lambda v: np.sum(function(v, 0.5))), (at,), (np.ones(2),))[1]
     np.testing.assert_allclose(beside_a_number, 0.25 * base, rtol=1e-12)
+
+
+TIMES = np.array([0.0, 10.0, 30.0])
+MASKED: dict[str, Callable[[Any], Any]] = {
+    "logsf": lambda z: scipy.stats.norm.logsf(z),
+    "logcdf": lambda z: scipy.stats.norm.logcdf(z),
+    "log_ndtr": sp.log_ndtr,
+    "erfcx": sp.erfcx,
+    "relu": lambda z: tg.nn.functional.relu(z),
+    "loggamma": sp.loggamma,
+    "zeta": lambda z: sp.polygamma(1, z * z),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", MASKED)
+def test_what_a_mask_leaves_out_adds_nothing_to_a_derivative_though_it_is_infinite(name: str) -> None:
+    function, p = MASKED[name], np.array([3.0, 0.5])
+
+    def standardized(p: Any, t: Any) -> Any:
+        return (np.log(t) - p[0]) / p[1]
+
+    expected = tg.grad(lambda p: np.sum(function(standardized(p, TIMES[1:]))))(p)
+    by_index = tg.grad(lambda p, t: np.sum(function(standardized(p, t[t > 0]))))
+    by_where = tg.grad(lambda p, t: np.sum(np.where(t > 0, function(standardized(p, t)), 0.0)))
+    for _ in range(2):
+        np.testing.assert_allclose(by_index(p, TIMES), expected, rtol=1e-13)
+        np.testing.assert_allclose(by_where(p, TIMES), expected, rtol=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min", "prod", "var", "std", "ptp", "average"])
+@pytest.mark.parametrize("name", ["sqrt", "log"])
+def test_rows_that_where_does_not_choose_add_nothing_to_a_derivative(reduction: str, name: str) -> None:
+    reduce, function = getattr(np, reduction), getattr(np, name)
+    x = np.array([[0.0, 0.5], [0.25, 4.0]])
+    expected = np.stack([np.zeros(2), tg.grad(lambda row: reduce(function(row)))(x[1])])
+    gradient = tg.grad(lambda x: np.sum(np.where(np.array([False, True]), reduce(function(x), axis=1), 0.0)))
+    for _ in range(2):
+        np.testing.assert_allclose(gradient(x), expected, rtol=1e-13)
+    with tg.disable_jit():
+        np.testing.assert_allclose(gradient(x), expected, rtol=1e-13)

@@ -12,8 +12,8 @@ from typing import Any
 
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.ops.elementwise import accumulate, greater, logical_and, logical_not, logical_or, where
-from tracegrad.ops.forms import Gather, Map
-from tracegrad.ops.linear import cast, full, reshape
+from tracegrad.ops.forms import Gather
+from tracegrad.ops.linear import cast, full, reduced_shape, reshape, unreduce
 from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
@@ -125,7 +125,7 @@ def pull_masked(
         taken = op.pull(i, cast(mask, dtype=counted), ans, operands, params)
         return ct_x, greater(taken, 0.0)  # not where nothing was gathered from, or only what is not taken
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
-    if mask_x is not None and isinstance(op.form, Map) and not op.form.moves:
+    if mask_x is not None and not op.form.moves:
         ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan
     return ct_x, mask_x
 
@@ -139,6 +139,8 @@ def pull_each(
             return ((op.pull(i, ct, ans, operands, params), None) for i in wanted)
         return (pull_masked(op, i, ct, mask, ans, operands, params) for i in wanted)
     found = op.pull_all(wanted, ct, ans, operands, params)
+    if mask is not None and op.pointwise and not op.form.moves:
+        return [(None if ct_x is None else where(mask, ct_x, 0.0), mask) for ct_x in found]
     moved = mask is not None and op.form.moves
     return zip(found, op.pull_all(wanted, mask, ans, operands, params) if moved else [None] * len(wanted))
 
@@ -171,8 +173,11 @@ def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, .
     if op is where and not is_literal(operands[0]):
         taken = operands[0] if i == 1 else logical_not(operands[0])
         return taken if mask is None else logical_and(mask, taken)
-    if mask is None or isinstance(op.form, Map):
+    if mask is None or op.pointwise:
         return mask
+    axes = params.get("axes")
+    if axes is not None and len(operands) == 1 and mask.shape == reduced_shape(operands[0].shape, axes):
+        return unreduce(mask, operands[0].shape, axes)  # of a reduction
     return op.pull(i, mask, ans, operands, params) if op.form.moves else None
 
 

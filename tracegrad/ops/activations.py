@@ -52,7 +52,7 @@ def activation(
         name = definition.__name__
         computed = in_single(refusing_complex(name, impl or definition))
         op = Op(name, ("x",), computed, definition.__doc__ or "", variadic=False)
-        op.bends = bends
+        op.bends, op.pointwise = bends, True
         op.def_aval(_same_aval)
         op.def_decompose(definition)
         op.def_vjp("x")(lambda ct, ans, x, **params: rule(ct, ans, x, **params))

@@ -35,7 +35,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.carriers import Abstract, Carrier, Level, lead, named, one_node
-from tracegrad.ops.forms import Call, Compose, Form, Move
+from tracegrad.ops.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.single import in_single
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 
@@ -105,6 +105,7 @@ class Op:
       that view makes of the operand;
     - `steps`: of one operand, its derivative is 0 wherever there is one;
     - `bends`: of one operand, its derivative depends on that by steps alone;
+    - `pointwise`: each element of the answer depends on the operands' elements at the same index alone;
     - `order`: how NumPy lays out the answer in memory (`tracegrad.ops.memory`), where the form does not say it;
     - `exact`: of floating numbers it computes what their dtype has, so that nothing has to be rounded;
     - `typed`: the answer is no function of the values alone, but of the dtype, too;
@@ -128,6 +129,7 @@ class Op:
                  form: Form = _CALL, listed: bool = True):  # fmt: skip
         self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
         self.variadic, self.form = variadic, form
+        self.pointwise = isinstance(form, Map)
         self.direct = getattr(impl, "of_others", impl)
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None

@@ -118,3 +118,6 @@ def _() -> Any:
     yield (uniform((3, 4), 0.5, 3),), {"name": "erfcx"}
     yield (uniform((5,), 0.5, 3, dtype="float32"), uniform((5,), 0.5, 3, seed=1, dtype="float32")), {"name": "betaln"}
     yield (uniform((9,), 0.5, 3),), {"name": "airy.3"}
+
+
+polygamma.pointwise = special.pointwise = True

@@ -225,6 +225,8 @@ def _chosen(held: Parted) -> Tracer:
     for axis, part in enumerate(held.parts):
         if part is not None and part.mask is not None:
             order = (axis, *[a for a in range(len(held.parts)) if a != axis])
+            if found.dtype.kind in "fc":  # what is not chosen adds nothing to a derivative, be its own inf or nan
+                found = where(over(part.mask, found.shape, axis), found, 0.0)
             found = transpose(gather(found, *indices(part.mask), axes=(axis,)), perm=inverse_permutation(order))
         elif part is not None:
             raise UnsupportedError(located("a mask beside an axis whose size is a number of a loop"))
