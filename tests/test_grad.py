@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import logging
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -307,10 +309,13 @@ def test_float32_stays_float32_forwards_and_backwards():
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
-def test_a_number_taken_of_what_is_differentiated_warns(eager):
-    warned = pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_grad.py:\d+")
-    with tg.disable_jit() if eager else contextlib.nullcontext(), warned:
-        tg.grad(lambda x: np.sum(x) * math.remainder(x[0], 7.0))(np.array([1.0, 2.0]))
+@pytest.mark.parametrize("transform", [tg.grad, tg.value_and_grad, tg.jacrev, tg.jacfwd, tg.hessian])
+def test_a_number_taken_of_what_is_differentiated_raises(eager, transform):
+    raised = pytest.raises(
+        tg.LostDerivativeError, match=r"remainder takes .*stop_gradient.*custom_vjp.*test_grad.py:\d+"
+    )
+    with tg.disable_jit() if eager else contextlib.nullcontext(), raised:
+        transform(lambda x: np.sum(x) * math.remainder(x[0], 7.0))(np.array([1.0, 2.0]))
 
 
 NUMBERS_OF = {
@@ -320,10 +325,62 @@ NUMBERS_OF = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS_OF)
-def test_on_the_tape_such_a_number_is_a_constant(name):
-    with pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_grad.py:\d+"):
-        eager_vjp(lambda x: [NUMBERS_OF[name](x)], [np.array([1.0, 2.0])])
+def test_on_the_tape_float_raises_and_item_and_tolist_keep_the_derivative():
+    x = np.array([1.0, 2.0])
+    with pytest.raises(tg.LostDerivativeError, match=r"float\(\) takes .*test_grad.py:\d+"):
+        eager_vjp(lambda x: [NUMBERS_OF["float"](x)], [x])
+    for name, want in {"item": [2.0, 5.0], "tolist": [6.0, 6.0]}.items():
+        _, pullback = eager_vjp(lambda x, name=name: [NUMBERS_OF[name](x)], [x])
+        np.testing.assert_array_equal(pullback([1.0])[0], want)
+
+
+def test_what_a_tensor_leads_to_on_a_tape_is_no_part_of_a_gradient_for_ndarrays():
+    net = tg.nn.Linear(2, 1)
+    weight, bias = net.weight.detach().numpy(), net.bias.detach().numpy()
+    x = np.array([[1.0, 2.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = tg.grad(lambda z: (net(z) ** 2).sum())(x)
+        held = tg.tensor([1.0, 2.0], requires_grad=True).detach()
+        number = tg.grad(lambda z: float((held * z).sum()) * z[0])(np.array([3.0, 4.0]))
+    np.testing.assert_allclose(got, 2 * (x @ weight.T + bias) @ weight, rtol=1e-6)
+    np.testing.assert_allclose(number, [3.0 + 11.0, 6.0])
+
+
+TOLD = {
+    "%": lambda x: "%.3f" % x.sum(),  # noqa: UP031
+    "format": lambda x: f"{x.sum():.3f}",
+    "repr": lambda x: repr(x.sum()),
+    "compared": lambda x: x.sum() > 2.0 and x[0] == 1.0,
+    "int": lambda x: [1, 2, 3, 4][int(x.sum())],
+    "log": lambda x: logging.getLogger("quiet").debug("%f", x.sum()),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_what_is_only_told_compared_or_an_index_loses_nothing(name, eager):
+    def f(x):
+        TOLD[name](x)
+        return np.sum(x**2)
+
+    x = np.array([1.0, 2.0])
+    with tg.disable_jit() if eager else contextlib.nullcontext():
+        np.testing.assert_array_equal(tg.grad(f)(x), [2.0, 4.0])
+    _, pullback = eager_vjp(lambda x: [f(x)], [x])
+    np.testing.assert_array_equal(pullback([1.0])[0], [2.0, 4.0])
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_a_lost_derivative_that_the_function_catches_is_an_error_all_the_same(eager):
+    def f(x):
+        try:
+            return np.sum(x) * math.nextafter(x[0], 7.0)
+        except TypeError:
+            return np.sum(x)
+
+    with tg.disable_jit() if eager else contextlib.nullcontext(), pytest.raises(tg.LostDerivativeError):
+        tg.grad(f)(np.array([1.0, 2.0]))
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])

@@ -48,6 +48,7 @@ from tracegrad.errors import CacheWarning as CacheWarning
 from tracegrad.errors import CapacityError as CapacityError
 from tracegrad.errors import DTypeError as DTypeError
 from tracegrad.errors import DerivativeWarning as DerivativeWarning
+from tracegrad.errors import LostDerivativeError as LostDerivativeError
 from tracegrad.errors import PerformanceWarning as PerformanceWarning
 from tracegrad.errors import ShapeError as ShapeError
 from tracegrad.errors import TraceError as TraceError

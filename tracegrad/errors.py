@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import opcode
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = [
     "MADE",
@@ -23,15 +25,20 @@ __all__ = [
     "CapacityError",
     "DTypeError",
     "DerivativeWarning",
+    "LostDerivativeError",
     "PerformanceWarning",
     "ShapeError",
     "TraceError",
     "TracegradError",
     "UnsupportedError",
     "VerifyError",
+    "formats",
     "holding",
     "in_package",
     "located",
+    "lost",
+    "plainly",
+    "uncaught",
     "user_file",
     "user_location",
     "warn_of_constant",
@@ -54,6 +61,26 @@ class TraceError(TracegradError, TypeError):
     """A value or an action that a trace cannot record."""
 
 
+class LostDerivativeError(TraceError):
+    """A value that a derivative flows through would go on as one without: C code reads the number, `float` where
+    nothing follows it, pickling, an ndarray. The derivative of what is computed from it would be 0, whatever it is.
+
+    The text names the line and what takes the value. Where a constant is meant, `stop_gradient(x)` says so; a function
+    that reads numbers gets a rule from `custom_vjp`. What is only printed, logged, formatted, compared or used as an
+    index loses nothing.
+
+    >>> import math
+    >>> import tracegrad as tg
+    >>> try:
+    ...     tg.grad(lambda x: x * math.nextafter(x, 9.0))(2.0)
+    ... except tg.LostDerivativeError as error:
+    ...     print(str(error)[:67])
+    nextafter takes the number of a value that is being differentiated,
+    >>> print(tg.grad(lambda x: x * math.nextafter(tg.stop_gradient(x), 9.0))(2.0))
+    2.0000000000000004
+    """
+
+
 class UnsupportedError(TracegradError, NotImplementedError):
     """A NumPy function, argument or object that tracegrad does not implement."""
 
@@ -71,7 +98,10 @@ class CacheWarning(UserWarning):
 
 
 class DerivativeWarning(UserWarning):
-    """A Python number was taken of a value that is being differentiated: what is computed from it is a constant."""
+    """A Python number was taken of a Tensor that requires grad: what is computed from it is a constant, as in PyTorch.
+
+    Where a transform differentiates a function of ndarrays, that is a `LostDerivativeError`.
+    """
 
 
 class PerformanceWarning(UserWarning):
@@ -113,6 +143,56 @@ def user_location() -> str:
     return found
 
 
+def lost(taken_by: str, instead: str = "") -> LostDerivativeError:
+    """The error for a number that is taken of a value that a transform differentiates; it is to be raised, and is at
+    the end of the transform if code of the user's catches it."""
+    text = instead or (
+        "takes the number of a value that is being differentiated, and what is computed from that would have no "
+        "derivative"
+    )
+    way_out = "say stop_gradient(x) if a constant is meant, or give a function that reads numbers a rule by custom_vjp"
+    error = LostDerivativeError(located(f"{taken_by} {text}; {way_out}"))
+    WARNED.lost = error
+    return error
+
+
+@contextlib.contextmanager
+def uncaught() -> Iterator[None]:
+    """Raise such an error at the end of the block, if code within has caught it."""
+    before, WARNED.lost = WARNED.lost, None
+    try:
+        yield
+        if WARNED.lost is not None:
+            raise WARNED.lost
+    finally:
+        WARNED.lost = before
+
+
+@contextlib.contextmanager
+def plainly(why: str) -> Iterator[None]:
+    """While a call runs as plain Python: errors of tracegrad say why it does."""
+    try:
+        yield
+    except TracegradError as error:
+        told = why and error.args and isinstance(error.args[0], str) and _PLAINLY not in error.args[0]
+        if told:
+            error.args = (f"{error.args[0]}; {_PLAINLY}, because {why}", *error.args[1:])
+        raise
+
+
+_PLAINLY = "the call runs as plain Python"
+
+# Of `BINARY_OP`, where a text is formatted.
+_REMAINDERS = frozenset([6, 19])
+_BINARY_OP = opcode.opmap["BINARY_OP"]
+
+
+def formats(frame: Any) -> bool:
+    """Whether C code that was called by this frame asks for a number as text, which is `"%g" % x`."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at] == _BINARY_OP and code[at + 1] in _REMAINDERS
+
+
 def warn_of_constant(asked: str) -> None:
     """Warn that the number that `asked` gives is a constant for the derivative under way."""
     message = (
@@ -127,11 +207,12 @@ def warn_of_constant(asked: str) -> None:
 
 
 class _Warned(threading.local):
-    """How often this thread was warned so, how often a Tensor refused to be an ndarray for the like reason, and the
-    messages that are held back."""
+    """How often this thread was warned so, how often a Tensor refused to be an ndarray for the like reason, the
+    messages that are held back, and the last error of a transform for that reason."""
 
     count = refused = 0
     held: list[str] | None = None
+    lost: LostDerivativeError | None = None
 
 
 WARNED = _Warned()

@@ -18,13 +18,14 @@ makes a new value, as it does for NumPy's scalars.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import LITERALS, supported
-from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.errors import DTypeError, ShapeError, TraceError, formats, located, lost
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.by_value import compressed, nonzero
 from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
@@ -322,7 +323,7 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
         return int(self._scalar("int()"))
 
     def __float__(self) -> float:
-        return float(self._scalar("float()"))
+        return float(self._scalar("format()" if formats(sys._getframe(1)) else "float()"))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex()"))
@@ -365,9 +366,16 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
         if self._concrete_masks and self.dtype.kind == "b":
             return np.asarray(self.concrete("a boolean index"), dtype)
         caller = registry.caller_in_scipy()
-        asked = f"{caller} asks for the elements; " if caller else ""
-        text = f"{asked}a {type(self).__name__} cannot become an ndarray without losing its derivative"
-        raise TraceError(located(f"{text}; take the value on purpose by stop_gradient or detach().numpy()"))
+        asked = f"{caller} asks for the elements" if caller else "C code asks for the elements"
+        if self._is_differentiated():
+            raise lost(asked, "of a value that is being differentiated, and an ndarray has no derivative")
+        text = f"a {type(self).__name__} cannot become an ndarray without losing its derivative"
+        asked = f"{asked}; " if caller else ""
+        raise TraceError(located(f"{asked}{text}; take the value on purpose by stop_gradient or detach().numpy()"))
+
+    def _is_differentiated(self) -> bool:
+        """Whether a transform under way differentiates this value."""
+        return False
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if decides("__array_ufunc__", inputs):

@@ -27,7 +27,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.control.until import ROOMS, room_for
-from tracegrad.errors import CapacityError, TraceError, located
+from tracegrad.errors import CapacityError, TraceError, located, plainly
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import new_lock
 from tracegrad.logs import log
@@ -289,7 +289,8 @@ class Dispatcher(Inlinable):
 
     def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that raises, or in which an operation does, as plain Python."""
-        result = self.body(*args, **kwargs)
+        with plainly(path.trace.raised):
+            result = self.body(*args, **kwargs)
         self._warnings.plain(self.name, path.trace.raised)
         return result
 

@@ -17,7 +17,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.control.until import room_for
-from tracegrad.errors import WARNED, CapacityError, TracegradError, UnsupportedError, holding
+from tracegrad.errors import (
+    WARNED,
+    CapacityError,
+    LostDerivativeError,
+    TracegradError,
+    UnsupportedError,
+    holding,
+    plainly,
+)
 from tracegrad.quiet import sprung
 from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
@@ -45,6 +53,8 @@ def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any])
         call = function.binder.take_apart(args, kwargs)
         if not call.carriers and not call.plainly:
             found = function._guarded(call, lambda: _recorded(function, call))
+    except LostDerivativeError:
+        raise
     except TracegradError as error:
         why = error
     if why is not None:
@@ -138,8 +148,5 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
 
 def _on_tape(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], error: TracegradError) -> Any:
     """A call that cannot be traced, for which `error` is the reason."""
-    before = WARNED.count
-    result = function.body(*args, **kwargs)
-    if WARNED.count > before:  # a derivative was lost
-        raise error
-    return result
+    with plainly(str(error)):
+        return function.body(*args, **kwargs)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import is_huge
-from tracegrad.errors import warn_of_constant
+from tracegrad.errors import lost
 from tracegrad.ops import bits
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.linear import cast
@@ -90,8 +90,8 @@ def by_python(function: Callable[..., Any], *operands: Any, usual: Any = None) -
         if type(known) is type(found) and repr(known) == repr(found):
             return usual
     for x in operands:
-        if _is_traced(x) and x.builder.here().is_differentiated(x.node) and type(found) in (float, complex):
-            warn_of_constant(getattr(function, "__name__", "an operation of Python numbers"))
+        if _is_traced(x) and x.builder.here().has_derivative(x.node) and type(found) in (float, complex):
+            raise lost(getattr(function, "__name__", "an operation of Python numbers"))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal, supported
-from tracegrad.errors import READ_ONLY, TraceError, located, warn_of_constant
+from tracegrad.errors import READ_ONLY, TraceError, located, lost
 from tracegrad.ir import Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.protocols import as_operand
@@ -71,7 +71,6 @@ class TraceBuilder(Recording):
         self.differentiated: list[Node] = []
         self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted
         self._foreseeing = False
-        self._warned = False
         self.makes_views = True  # whether results of ops are views where NumPy's are
         self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
         self.divided: dict[str, str] = {}  # by the user's line, what a loop keeps that is run in segments
@@ -292,8 +291,8 @@ class TraceBuilder(Recording):
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
         """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
         self.require_open()
-        if asked in NUMBERS and self.is_differentiated(x.node):
-            warn_of_constant(asked)
+        if asked in NUMBERS and self.has_derivative(x.node):
+            raise lost(asked)
         looks = asked == "bool()" and self.inner is None and self.find_circles is not None
         circles = self.find_circles(self) if looks else None
         with self.outside():
@@ -354,13 +353,6 @@ class TraceBuilder(Recording):
     def knows(self, x: Any) -> bool:
         """Whether the value of `x` can be asked for."""
         return self.open and x.builder.open
-
-    def is_differentiated(self, node: Node) -> bool:
-        """Whether a derivative under way goes through the node, of which no warning has been given."""
-        if self._warned or not self.has_derivative(node):
-            return False
-        self._warned = True
-        return True
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import warn_of_constant
+from tracegrad.errors import lost
 from tracegrad.numpy_api.registry import UFUNCS
 from tracegrad.ops import Carrier, number_parts
 from tracegrad.ops import elementwise as ops
@@ -199,8 +199,8 @@ def valued(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         traced = _traced((*args, *kwargs.values()))
         found = function(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
-        if isinstance(found, float | complex) and any(x.builder.here().is_differentiated(x.node) for x in traced):
-            warn_of_constant(function.__name__)
+        if isinstance(found, float | complex) and any(x.builder.here().has_derivative(x.node) for x in traced):
+            raise lost(function.__name__)
         return found
 
     return call

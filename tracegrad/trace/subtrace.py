@@ -289,8 +289,9 @@ class Region(TraceBuilder):
     def knows(self, x: Any) -> bool:
         return super().knows(x) and (x.builder is not self or self.known_outside(x.node) is not None)
 
-    def is_differentiated(self, node: Node) -> bool:
-        return False
+    def has_derivative(self, wanted: Node) -> bool:
+        known = self.known_outside(wanted)
+        return super().has_derivative(wanted) or (known is not None and self.outer.has_derivative(known.node))
 
     def constant(self, x: Any) -> Any:
         known = self.known_outside(x.node)

@@ -10,7 +10,7 @@ import numpy as np
 
 import tracegrad.trace.quick  # noqa: F401 (which gives tracers shorter ways)
 from tracegrad.avals import is_constant
-from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, user_file
+from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, uncaught, user_file
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
@@ -225,7 +225,8 @@ def _trace_call(
     unusual[block] = None
     try:
         with recording(builder), on_call(call), as_usual():
-            result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
+            with uncaught():
+                result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
             disturbed = world.natives.disturbed()
             if disturbed or builder.given_up is not None:
                 raise builder.gives_up(disturbed)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located, warn_of_constant
+from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
@@ -112,11 +112,12 @@ class Tracer(ArrayMethods, Value):
         return format(self._plain("format()"), spec)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if self.shape:
+        if self.shape or self._is_differentiated():
             return super().__array__(dtype, copy)
-        if self.builder.here().is_differentiated(self.node):
-            warn_of_constant("the value")
         return np.asarray(self.concrete("the value"), dtype or self.dtype)
+
+    def _is_differentiated(self) -> bool:
+        return self.builder.here().has_derivative(self.node)
 
     def __hash__(self) -> int:
         if self.shape or self.is_array:

@@ -48,7 +48,8 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(given, primals)]
     nodes, start = [x.node for x in inside], len(builder.nodes)
     with builder.differentiating(nodes):
-        outputs = [builder.lift(x) for x in fn(*inside)]
+        # Of a Tensor, the array: what it may lead to on a tape is no part of this derivative.
+        outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
     new = builder.rolled([x.node for x in outputs if not is_literal(x)], start)
     for x in outputs:
         if not is_literal(x):

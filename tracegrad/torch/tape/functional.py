@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.errors import READ_ONLY, DTypeError, located
+from tracegrad.errors import READ_ONLY, DTypeError, located, uncaught
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.memory import with_strides_of
 from tracegrad.ops.op import Carrier
@@ -54,7 +54,8 @@ def eager_vjp(
                 updated.append((inside[i], primals[i]))
         STATE.depth += 1
         try:
-            outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
+            with uncaught():
+                outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
         finally:
             STATE.depth -= 1
     finally:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.errors import READ_ONLY, WARNED, located
+from tracegrad.errors import READ_ONLY, WARNED, located, lost
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.linear import fresh
+from tracegrad.ops.linear import cast, fresh, reshape
 from tracegrad.ops.op import Carrier, Level
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
@@ -41,6 +41,7 @@ _NO_LEAF = (
     "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
     "leaf Tensor instead."
 )
+_NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # the questions whose answer is a number to compute with
 _NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 
 
@@ -374,6 +375,26 @@ class TapeArray(Recorded, ArrayMethods):
         if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
             return np.array(self.array, dtype)
         return super().__array__(dtype, copy)
+
+    def _is_differentiated(self) -> bool:
+        return STATE.enabled and self.requires_grad
+
+    def concrete(self, asked: str) -> Any:
+        if asked in _NUMBERS and self._is_differentiated():
+            raise lost(asked)
+        return self.array
+
+    def stored(self, dtype: Any) -> Any:
+        if self._is_differentiated():
+            raise lost("an array of a trace")
+        return self.array
+
+    def _python_number(self, asked: str) -> Any:
+        if not self._is_differentiated():
+            return super()._python_number(asked)
+        x = reshape(self, shape=()) if self.shape else self._alias()
+        wanted = "float64" if self.dtype.kind == "f" else "complex128"
+        return self._weakened(x if x.dtype == wanted else cast(x, dtype=wanted))
 
     def __getitem__(self, index: Any) -> Any:
         return get_item(self, index)

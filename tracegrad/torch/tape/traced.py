@@ -99,7 +99,8 @@ class TracedTensor(Tensor):
 
     def _numbers(self, asked: str) -> Any:
         self._warn_of(asked)
-        return stop_gradient(self.array)
+        # A constant for the tape; a transform of a function of ndarrays goes through what is no Tensor.
+        return self.array if self.array._is_differentiated() else stop_gradient(self.array)
 
     def _known(self) -> Any:
         return self.array._known()
