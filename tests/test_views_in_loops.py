@@ -230,6 +230,178 @@ def test_a_state_that_begins_as_a_tuple_of_views_is_one_of_arrays(monkeypatch: p
         assert np.sum(slope * along) == pytest.approx((final(*there) - final(*back)) / 2e-6, rel=1e-6)
 
 
+# -- views that leave --------------------------------------------------------------------------------------------
+class Holder:
+    """Something that holds a view."""
+
+    value: Any = None
+
+
+HOLDER = Holder()
+
+
+def a_view_of_an_argument(z: Any, s: Any) -> Any:
+    c = z[:2]
+    while s > 0.1:
+        s = s * 0.9
+    return c
+
+
+def a_view_of_a_result(z: Any, s: Any) -> Any:
+    y = z * 1
+    c = y[:2]
+    while s > 0.1:
+        s = s * 0.9
+    return y, c
+
+
+def a_view_of_a_view(z: Any, s: Any) -> Any:
+    c = z[1:]
+    d = c[::-1]
+    while s > 0.1:
+        s = s * 0.9
+    return c, d
+
+
+def a_view_behind_a_break(z: Any, s: Any) -> Any:
+    c = z.reshape(2, 2)[1]
+    for _ in range(200):
+        s = s * 0.9
+        if s < 0.1:
+            break
+    c += 1
+    return c
+
+
+def a_view_returned_within_the_loop(z: Any, s: Any) -> Any:
+    c = z[1:3]
+    while True:
+        s = s * 0.9
+        if s < 0.1:
+            return c
+
+
+def a_view_in_a_tuple(z: Any, s: Any) -> Any:
+    held = z[:2], z[2:]
+    while s > 0.1:
+        s = s * 0.9
+    return held[1]
+
+
+def a_view_kept_outside(z: Any, s: Any) -> Any:
+    HOLDER.value = z[:2]
+    c = HOLDER.value
+    while s > 0.1:
+        s = s * 0.9
+    HOLDER.value = c
+    c[0] = s
+    return HOLDER.value
+
+
+def a_view_or_a_product(z: Any, s: Any) -> Any:
+    c = z[:2]
+    while s > 0.1:
+        s = s * 0.9
+        if s < 0.3:
+            c = c * 2
+    return c
+
+
+def one_view_or_the_other(z: Any, s: Any) -> Any:
+    c, d = z[:2], z[2:]
+    while s > 0.1:
+        s = s * 0.9
+        c, d = d, c
+    return c
+
+
+def a_view_made_in_turns(z: Any, s: Any) -> Any:
+    y = z * 1
+    c = y[:2]
+    while s > 0.1:
+        s = s * 0.9
+        y = y * 1.1
+        c = y[:2]
+    c[0] = 50
+    return y, c
+
+
+def a_view_around_two_loops(z: Any, s: Any) -> Any:
+    c = z[:2]
+    while s > 0.1:
+        s = t = s * 0.9
+        while t > 0.2:
+            t = t * 0.7
+        s = s * (1 + 0.01 * t)
+    return c
+
+
+def the_argument_if_there_is_no_turn(z: Any, s: Any) -> Any:
+    y = z
+    while s > 0.1:
+        t = s
+        while t > 0.2:
+            t, y = t * 0.5, y * 1.5
+        s = s * 0.8
+    return y
+
+
+def the_base_of_a_view(z: Any, s: Any) -> Any:
+    y = z * 1
+    c = y[::2]
+    while s > 0.1:
+        s = s * 0.9
+    return np.array([c.base is y, np.shares_memory(c, y), c.strides[0]])
+
+
+def two_names_of_one_view(z: Any, s: Any) -> Any:
+    c = z[:2]
+    held = [c]
+    while s > 0.1:
+        s = s * 0.9
+    return np.array([held[0] is c])
+
+
+LEAVING = {
+    f.__name__: f
+    for f in (
+        a_view_of_an_argument, a_view_of_a_result, a_view_of_a_view, a_view_behind_a_break,
+        a_view_returned_within_the_loop, a_view_in_a_tuple, a_view_kept_outside, a_view_or_a_product,
+        one_view_or_the_other, a_view_made_in_turns, a_view_around_two_loops, the_argument_if_there_is_no_turn,
+        the_base_of_a_view, two_names_of_one_view,
+    )
+}  # fmt: skip
+
+
+def _after_a_write(f: Any, s: float) -> list[list[float]]:
+    """The argument and the results, when the last of these has been written to."""
+    z = np.arange(4.0) + 1
+    found = f(z, s)
+    arrays = [*found] if isinstance(found, tuple) else [found]
+    before = [x.tolist() for x in arrays]
+    arrays[-1][...] = 77
+    return [*before, *[x.tolist() for x in (z, *arrays)]]
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_what_leaves_behind_a_loop_shares_memory_as_in_numpy(name: str) -> None:
+    f = LEAVING[name]
+    g = tg.trace(f)
+    for s in (0.3, 0.05, 0.7, 0.04, 0.9, 0.15, 0.5):
+        there, here = _after_a_write(f, s), _after_a_write(g, s)
+        assert len(there) == len(here)
+        for x, y in zip(there, here):
+            np.testing.assert_allclose(y, x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("f", [a_view_of_an_argument, a_view_of_a_view, a_view_behind_a_break, a_view_in_a_tuple])
+def test_views_that_no_turn_changes_do_not_keep_loops_open(f: Any) -> None:
+    g = tg.trace(f)
+    for s in (0.3, 0.7, 0.9, 0.2, 0.5):
+        g(np.arange(4.0), s)
+    assert g.cache_info().traces == 1
+
+
 def written_ahead(x: Any) -> Any:
     a, s, at = x * 1.0, 0.0, [1]
     for row in a:

@@ -20,6 +20,7 @@ from tracegrad.ops.failures import failure
 from tracegrad.ops.linear import fresh, full
 from tracegrad.rolling.circles import Begin, Count, Loop, Question, Way, may_raise
 from tracegrad.rolling.intervals import is_sure
+from tracegrad.trace.apart import put_back
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
 from tracegrad.trace.endings import ENTERED, FOLDED, KINDS, PEELED, TURN_BY_TURN, WITHIN
@@ -30,7 +31,6 @@ from tracegrad.trace.moments import (
     Moment,
     difference,
     differing,
-    keep_apart,
     keep_bounds,
     let_go,
     moment,
@@ -155,7 +155,7 @@ class Circles:
         frame.looks[at] = frame.looks.get(at, 0) + 1
         question, known = self._look(self.place, question)
         if known is not None:
-            leave(self.builder, self.place, known)
+            self._leave(self.place, known)
         return question, known
 
     def enter(self, frame: Any, number: int) -> None:
@@ -184,6 +184,7 @@ class Circles:
         loop = self.loops.get(((ENTERED, *place.instruction), within_try()))
         if loop is None or loop.start.counts is not start.counts or not start.state.is_within(loop.start.state):
             return None
+        start.state.ends.like(loop.start.state.ends)
         # Other turns may lead as far as there.
         start.state.bounds = loop.start.state.bounds
         known = zip(start.state.nodes, start.state.bounds)
@@ -266,7 +267,7 @@ class Circles:
                 self.loops[(ENTERED, *place.instruction), within_try()] = loop
                 self._forget(loop.start)
                 self.found, frame.looks[at] = True, 0
-                question, known = self._end(loop, state)
+                question, known = self._end(loop, before.state, state)
                 fold_around(self.builder, counter)
             elif not place.counters:
                 keep_bounds(before.state, state)
@@ -326,9 +327,10 @@ class Circles:
 
     def answered(self, answer: bool) -> None:
         """What the answer to the question was that was met last."""
-        start, place = self.start, self.place
+        place = self.place
         if place is not None:
-            leave(self.builder, place, answer)
+            self._leave(place, answer)
+        start = self.start
         if start is None or place is None or not place.leads_back(answer):
             return
         start.answer, start.inner = answer, len(self.builder.guards)
@@ -338,6 +340,13 @@ class Circles:
         frame.starts[place.number] = start
         if not place.leads_back(not answer):
             frame.leading.add(place.number)
+
+    def _leave(self, place: Place, answer: bool) -> None:
+        """Traced code goes on from a place."""
+        leave(self.builder, place, answer)
+        if not place.leads_back(answer):
+            self.start = None  # which keeps what the state had
+            put_back(self.builder, place, answer)
 
     def close(self) -> None:
         """The trace ends."""
@@ -425,7 +434,7 @@ class Circles:
             way.nodes.append(held.node)
         way.after.append(held.node)
 
-    def _end(self, closed: _Closed, now: Moment) -> tuple[Node, bool | None]:
+    def _end(self, closed: _Closed, before: Moment, now: Moment) -> tuple[Node, bool | None]:
         """Record the loop, and leave in the tracers what it leaves: the question behind it, and its answer if it has
         but one."""
         builder, start = self.builder, closed.start
@@ -442,7 +451,8 @@ class Circles:
             if k in results and limits is not None:
                 builder.bounds[tracer.node] = limits
                 builder.of_loops.add(tracer.node)
-        keep_apart(start.state, now)
+        turned = start.enters or (start.begins and start.count is not None and bool(start.count.numbers))
+        start.state.ends.add(builder, before.numbered, now.tracers, turned)
         now.settle()
         builder.retract(start.guards)
         # What loops within it have asked is the same in all of its turns, but perhaps not in those of a loop around it.

@@ -79,9 +79,8 @@ class TraceBuilder(Recording):
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
         self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
         self.turned: dict[Any, list[range]] = {}  # which nodes were recorded in loops that can be folded, by their keys
-        # Arrays that loops take for whole though they are views, and those they are views of, with what is `varying` of
-        # a loop that does not.
-        self.apart: dict[int, tuple[Any, Any]] = {}
+        # Arrays that loops have instead of views, and those they are views of: see `tracegrad.trace.apart`.
+        self.apart: dict[int, Any] = {}
         # Arrays that are in a history (or are viewed there), with what is `varying` of a loop that has a list.
         self.listed: dict[int, tuple[Any, Any]] = {}
         self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
@@ -152,12 +151,6 @@ class TraceBuilder(Recording):
         """What ends the trace, for another one with `key` among what is varying."""
         self.given_up = Restarts(why, key)
         return self.given_up
-
-    def require_not_apart(self, x: Any) -> None:
-        """End the trace if a loop, or a list in one, has what is updated, or a view of it, for an array of its own."""
-        known = self.apart.get(id(x)) or self.listed.get(id(x))
-        if known is not None:
-            raise self.restarts(known[1])
 
     def python_number(self, node: Node) -> Any:
         """The node as a Python number. Where truths are compared by identity, one is asked for at once."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 import types
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from functools import partial
-from operator import is_, setitem
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,12 @@ from tracegrad.avals import is_huge
 from tracegrad.ops.linear import fresh, full
 from tracegrad.ops.memory import is_row_major
 from tracegrad.trace import shadow
+from tracegrad.trace.apart import Ends, has_views, take_apart
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.builtins import Shadowed
 from tracegrad.trace.counters import number_of_loop
 from tracegrad.trace.either import Either, is_float, of_a_loop
-from tracegrad.trace.endings import VIEWS
 from tracegrad.trace.histories import History, begin, lengths
 from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.jumps import Place
@@ -42,7 +42,7 @@ from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
 __all__ = [
-    "Moment", "difference", "differing", "keep_apart", "keep_bounds", "let_go", "moment", "widen", "widen_at_once",
+    "Moment", "difference", "differing", "keep_bounds", "let_go", "moment", "widen", "widen_at_once",
     "widen_bounds", "widen_entrance", "widen_kinds", "with_kinds",
 ]  # fmt: skip
 
@@ -112,13 +112,16 @@ class Moment:
         for either in self._eithers:
             self._tracer(either.python)
         self.settle()
+        self.ends = Ends(self.apart)
         del self._known, self._alike, self._eithers
 
     def settle(self) -> None:
         """Take the values that the tracers have now."""
         self.nodes = [x.node for x in self.tracers]
         self.objects = {id(x): x.node for x in self.tracers}
-        self.apart = [k for k, x in enumerate(self.tracers) if id(x) in self.builder.apart]
+        self.numbered = list(map(id, self.tracers))
+        known = [self.builder.apart.get(x) for x in self.numbered]
+        self.apart = {k: x for k, x in enumerate(known) if x is not None and x.views}
         self.asks = [x.asks for x in self.tracers]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
 
@@ -187,7 +190,7 @@ class Moment:
     def _tracer(self, x: Any) -> None:
         _let_be(x.join())
         plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
-        if x.builder is not self.builder or x.origin is not None or not plain or any(r() is not None for r in x.views):
+        if x.builder is not self.builder or x.origin is not None or not plain or has_views(x):
             raise _Strange
         if isinstance(x, Either):
             self._eithers.append(x)
@@ -255,7 +258,7 @@ def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment 
     try:
         begin(builder, place)
         trace_scalars(builder, place, _known(builder, place, SCALAR))
-        _take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
+        take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
         return with_kinds(builder, place, Moment(builder, place))
     except _Strange as strange:
         builder.not_closed = str(strange) or "something outside that it has changed is not understood"
@@ -271,54 +274,6 @@ def _let_be(x: Any) -> None:
     others = [view for r in base.views if (view := r()) is not None and view is not x]
     if not others and is_row_major(x._place()):
         x.origin = None
-
-
-def _take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> None:
-    """Let views in local variables, and what the variables `own` have, be arrays of their own, until one of them or
-    what they are of is updated."""
-    key = (VIEWS, *place.instruction)
-    if key in builder.world.varying:
-        return
-    new: dict[str, Any] = {}
-    for name, x in variables(place.frame).items():
-        made = x if name in place.dead else _apart(builder, key, x, name in own)
-        if made is not x:
-            new[name] = made
-    if new:
-        set_variables(place.frame, new)
-
-
-def _apart(builder: TraceBuilder, key: Hashable, x: Any, own: bool = False) -> Any:
-    """What a variable has instead of `x`, which is `x` itself where that is no view and need not be its `own`."""
-    if type(x) is tuple:
-        parts = tuple([_apart(builder, key, each) for each in x])
-        return x if all(map(is_, parts, x)) else parts
-    if not isinstance(x, Tracer) or x.builder is not builder:
-        return x
-    view, array = _is_view(x), bool(x.shape) or x.is_array
-    if own and not view and not array and type(x) in (Number, Tracer):
-        return type(x)(builder, fresh(x, tag=builder.new_tag()).node)
-    if not view and not (own and array):
-        return x
-    copy = x.copied()
-    if not view:
-        copy.node = fresh(x, tag=builder.new_tag()).node
-        builder.apart.setdefault(id(x), (x, key))
-    builder.apart[id(copy)] = copy, key
-    while x.origin is not None:
-        x = x.origin.base
-        builder.apart.setdefault(id(x), (x, key))
-    return copy
-
-
-def _is_view(x: Tracer) -> bool:
-    return x.origin is not None and (x.origin.shared or bool(x.origin.asks))
-
-
-def keep_apart(before: Moment, now: Moment) -> None:
-    """What is a view at the beginning may be one behind the turns: there are none, perhaps."""
-    for k in before.apart:
-        now.builder.apart.setdefault(id(now.tracers[k]), (now.tracers[k], (VIEWS, *before.place.instruction)))
 
 
 def difference(before: Moment, now: Moment) -> str:

@@ -42,6 +42,7 @@ from tracegrad.trace.templates import (
     Same,
 )
 from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.views import require_views
 
 __all__ = ["Trace", "trace_call"]
 
@@ -288,6 +289,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
         made = Outputs(builder, world, bases)
         answer, done = made.of_call(result)
     require_kept(builder, made.handed)
+    require_views(builder, made.handed)
     outputs, roots = made.nodes, made.roots
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")

@@ -30,7 +30,7 @@ from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.views import Origin, itself, replayed
+from tracegrad.trace.views import Origin, itself, replayed, require_not_apart, require_whole
 from tracegrad.trace.watchers import Unknown, is_watched
 
 __all__ = ["Tracer"]
@@ -414,6 +414,7 @@ class Tracer(ArrayMethods, Value):
                 located("whether arrays share memory is not known where a traced number is an index")
             )
         for x in xs:
+            require_whole(x)
             self.builder.memory.ask(x.asks)
         return self._places(*xs)
 
@@ -460,8 +461,7 @@ class Tracer(ArrayMethods, Value):
 
     def _become(self, node: Node, writer: Tracer | None) -> None:
         """Hold `node`, and bring that to the base and to the live views; not to `writer`, which has it already."""
-        if self.builder.apart or self.builder.listed:
-            self.builder.require_not_apart(self)
+        require_not_apart(self)
         self.node = node
         for reference in self.views:
             view = reference()

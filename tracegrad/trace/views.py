@@ -1,9 +1,10 @@
-"""Views in a trace: where a view comes from, and how it is computed anew when that has been updated."""
+"""Views in a trace: where a view comes from, how it is computed anew when that has been updated, and where loops have
+had an array of its own instead of one (`tracegrad.trace.apart`)."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import is_literal
@@ -14,7 +15,7 @@ from tracegrad.trace.builder import TraceBuilder
 if TYPE_CHECKING:
     from tracegrad.trace.tracer import Tracer
 
-__all__ = ["Origin", "itself", "replayed", "take_shape"]
+__all__ = ["Apart", "Origin", "itself", "replayed", "require_not_apart", "require_views", "require_whole", "take_shape"]
 
 
 class Origin(NamedTuple):
@@ -31,6 +32,59 @@ class Origin(NamedTuple):
     asks: int
     shared: bool
     starts: tuple[tuple[Tracer, int], ...] = ()
+
+
+class Apart(NamedTuple):
+    """An array that a loop has instead of a view, or what such a view is of; and what is `varying` of a loop that has
+    the view.
+
+    `views` are those that it may be in the end; none if it is no such array. If it is the one that it was made of,
+    unless turns have changed that, the others are where that was done: in which frame, until which instructions are
+    left, and with which node.
+    """
+
+    array: Tracer
+    turns: Hashable
+    views: tuple[Tracer, ...] = ()
+    frame: Any = None
+    within: Collection[int] = ()
+    node: Node | None = None
+
+
+def require_not_apart(x: Tracer) -> None:
+    """An array is updated: end the trace if a loop has taken it, or a view of it, for an array of its own, or has
+    appended it to a list."""
+    known: Any = x.builder.apart.get(id(x)) or x.builder.listed.get(id(x))
+    if known is not None:
+        raise x.builder.restarts(known[1])
+
+
+def require_whole(x: Tracer) -> None:
+    """It is asked how an array lies in memory: end the trace if that is another one where it is the view that a loop
+    has had it instead of."""
+    known = x.builder.apart.get(id(x))
+    if known is not None and known.views:
+        raise x.builder.restarts(known.turns)
+
+
+def require_views(builder: TraceBuilder, handed: Collection[Any]) -> None:
+    """The trace ends, and these are handed out: end it in vain if one of them, which a loop has had instead of a view,
+    would share memory with what is outside, or with another one, or be read-only."""
+    if not builder.apart:
+        return
+    arrays = {id(x): x for x in handed if hasattr(x, "origin") and (x.shape or x.is_array)}
+    found = [(x, builder.apart.get(key)) for key, x in arrays.items()]
+    views = [(known, known.views if known is not None and known.views else (x,)) for x, known in found]
+    roots = [{id(v._root()) for v in each} for _, each in views]
+    for k, (known, each) in enumerate(views):
+        alone = all(mine.isdisjoint(roots[k]) for i, mine in enumerate(roots) if i != k)
+        if known is None or not known.views or (alone and not any(map(_is_shared, each))):
+            continue
+        raise builder.restarts(known.turns, "a view that a loop does not change leaves the function")
+
+
+def _is_shared(x: Tracer) -> bool:
+    return x._root().outside or not x._place().flags.writeable
 
 
 def itself(base: Any, new: Any) -> Any:
