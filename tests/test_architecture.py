@@ -69,6 +69,7 @@ LAYERS = (
     "dask",
     "implicit",
     "func",
+    "compat",
     "pictures",
     "commands",
     "__main__",

@@ -256,6 +256,28 @@ def test_needs_input_grad_names_the_arguments_that_require_grad() -> None:
     assert seen == [(True, False, False)]
 
 
+def test_needs_input_grad_in_a_trace_names_the_arguments_whose_cotangents_are_wanted() -> None:
+    seen = []
+
+    class Product(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any, z: Any) -> Any:
+            ctx.save_for_backward(x, y, z)
+            return x * y * z
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            seen.append(ctx.needs_input_grad)
+            x, y, z = ctx.saved_tensors
+            return ct * y * z, ct * x * z, ct * x * y
+
+    assert tg.grad(Product.apply, argnums=1)(2.0, 3.0, 4.0) == 8.0
+    assert tg.grad(Product.apply, argnums=(0, 2))(2.0, 3.0, 4.0) == (12.0, 6.0)
+    assert (False, True, False) in seen
+    assert (True, False, True) in seen
+    assert (True, True, True) not in seen
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_nothing_is_recorded_without_grad_mode_or_inputs_that_require_grad(wanted: bool) -> None:
     if wanted:

@@ -312,3 +312,24 @@ def test_quantiles_of_discrete_distributions_are_scipys_and_have_no_slopes(name:
     with replayed():
         frozen = named(lambda *p: np.array([*dist(*p).interval(0.6), dist(*p).median()]), name)
         np.testing.assert_array_equal(tg.trace(frozen)(*map(np.float64, shapes)), frozen(*shapes))
+
+
+def test_methods_that_are_held_are_those_of_the_distribution() -> None:
+    pdf, table, frozen = st.norm.pdf, {"logpdf": st.t.logpdf}, st.gamma(2.2).cdf
+
+    def held(x: Any) -> Any:
+        return np.sum(pdf(x) * table["logpdf"](x, 3.5) + frozen(np.exp(x)))
+
+    def direct(x: Any) -> Any:
+        return np.sum(st.norm.pdf(x) * st.t.logpdf(x, 3.5) + st.gamma(2.2).cdf(np.exp(x)))
+
+    for _ in range(2):
+        np.testing.assert_allclose(tg.trace(held)(X), direct(X), rtol=1e-12)
+        np.testing.assert_allclose(tg.grad(held)(X), tg.grad(direct)(X), rtol=1e-12)
+    np.testing.assert_allclose(tg.grad(st.norm.logpdf)(1.5), -1.5)
+
+
+def test_what_a_method_gives_for_a_python_number_is_a_number_of_numpys() -> None:
+    for x in (1.5, np.float64(1.5), np.array(1.5)):
+        assert tg.grad(lambda x: st.norm.logpdf(x))(x) == -1.5
+        assert tg.trace(lambda x: type(st.norm.logpdf(x)) is np.float64)(x)

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["names"]
+__all__ = ["mirrored", "names", "second_name"]
 
 
 def names(
@@ -49,6 +49,42 @@ def names(
         return value
 
     return get, lambda: sorted({*namespace, *public()})
+
+
+def mirrored(
+    namespace: dict[str, Any], real: str, attribute: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module with this namespace that has the names of the module `real` too, or of an
+    attribute of that, which is imported when the first of them is asked for; what it defines itself comes first."""
+    package = namespace["__name__"]
+
+    def mirror() -> Any:
+        return getattr(import_module(real), attribute) if attribute else import_module(real)
+
+    def public() -> list[str]:
+        module = mirror()
+        own = [name for name in namespace if not name.startswith("_")]
+        there = getattr(module, "__all__", None) or dir(module)
+        return sorted({*own, *(name for name in there if not name.startswith("_"))})
+
+    def get(name: str) -> Any:
+        if name == "__all__":
+            return public()
+        if name.startswith("__"):
+            raise AttributeError(f"{package} has no {name!r}", name=name)
+        value = namespace[name] = getattr(mirror(), name)
+        return value
+
+    return get, lambda: sorted({*namespace, *public()})
+
+
+def second_name(name: str, real: str) -> None:
+    """Let the package `real` be found by another name; RuntimeError if another one has been imported by that name."""
+    there = sys.modules.get(name)
+    if there is not None and there is not sys.modules.get(real):
+        raise RuntimeError(f"{name} is imported already, from {getattr(there, '__file__', None) or 'no file'}")
+    if there is None:
+        sys.meta_path.insert(0, _Elsewhere({name: real}))
 
 
 def _similar(name: str, public: Callable[[], list[str]]) -> str:

@@ -62,6 +62,8 @@ def _numbers(made: Any) -> Any:
     """What a method gives, with numbers where SciPy gives some."""
     if isinstance(made, tuple):
         return tuple(map(_numbers, made))
+    if getattr(made, "weak", False):  # of Python's numbers
+        return np.positive(made)
     return made if made.shape else made[()]
 
 

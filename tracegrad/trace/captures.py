@@ -51,7 +51,7 @@ from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan, read
 from tracegrad.trace.memo import cached
-from tracegrad.trace.modules import module
+from tracegrad.trace.modules import module, replacement
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
@@ -370,6 +370,8 @@ class World(Assumptions):
             return self._function(value, source)
         if isinstance(value, types.MethodType):
             owner = self.translate(value.__self__, Attribute(source, "__self__"))
+            if replacement(value.__self__) is not None:
+                return getattr(owner, value.__name__)  # what stands for the object has methods of its own
             return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
         if isinstance(value, functools.partial):
             return self._partial(value, source)

@@ -54,10 +54,14 @@ _PYTHON = tuple(
 _INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in ("site-packages", "dist-packages"))
 _LIBRARIES = (_PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
 # Folders of packages whose code is traced like the users' own: `numpy.polynomial`, which is NumPy code and nothing
-# else, and modules and optimizers, which read and write what users look at.
+# else, modules and optimizers, which read and write what users look at, and what makes a function for each call.
 _TRACED = (
     os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
     *[os.path.join(_PACKAGE, "torch", name, "") for name in ("nn", "optim")],
+    *[
+        os.path.join(_PACKAGE, "compat", "autograd", name)
+        for name in ("transforms", "differential", "wrap_util", "misc")
+    ],
 )
 # Where decorators of ours are made, which run a function of the user's.
 _DECORATORS = [os.path.join(_PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]

@@ -28,13 +28,20 @@ __all__ = ["call_in_graph"]
 class FunctionRule:
     """The derivative of one call; `specs` are those of what `forward` returned (None: not an array)."""
 
+    chooses = True  # `backward` finds in `ctx.needs_input_grad` which arguments want cotangents
+
     def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs, specs: Sequence[Spec | None], like: Any):
         self.cls, self.context, self.inputs, self.specs, self.like = cls, context, inputs, specs, like
 
     def __repr__(self) -> str:
         return repr(self.cls.__name__)
 
-    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(
+        self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...], wanted: Any = None
+    ) -> Sequence[Any]:
+        if wanted is not None:
+            places = {self.inputs.places[i] for i in wanted}
+            self.context.needs_input_grad = tuple([k in places for k in range(self.inputs.number)])
         supply = iter(cotangents)
         given = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
         result = self.cls.pulled(self.context, given)

@@ -1,0 +1,62 @@
+"""HIPS autograd's names for what tracegrad does: its transforms, `numpy`, `scipy`, `extend`, `misc` and `test_util`.
+
+After `install()`, `import autograd` means this package, in code of others too. `numpy` and `scipy` have NumPy's and
+SciPy's own functions, and the functions that transforms give are compiled. As in autograd, complex gradients are the
+conjugates of tracegrad's; what `grad` is taken of may have an output of any shape with one element; and arguments that
+are not differentiated may be any objects.
+
+>>> import tracegrad.compat.autograd.numpy as np
+>>> from tracegrad.compat.autograd import elementwise_grad, grad
+>>> print(grad(lambda x, power: np.sum(x**power))(np.array([1.0, 2.0]), 3))
+[ 3. 12.]
+>>> print(elementwise_grad(np.tanh)(np.zeros(2)))
+[1. 1.]
+"""
+
+from tracegrad.compat.autograd import builtins, core, extend, misc, numpy, scipy, test_util, tracer, util, wrap_util
+from tracegrad.compat.autograd.differential_operators import (
+    checkpoint,
+    deriv,
+    elementwise_grad,
+    grad,
+    grad_and_aux,
+    grad_named,
+    hessian,
+    hessian_tensor_product,
+    hessian_vector_product,
+    holomorphic_grad,
+    jacobian,
+    make_ggnvp,
+    make_hvp,
+    make_jvp,
+    make_jvp_reversemode,
+    make_vjp,
+    multigrad_dict,
+    tensor_jacobian_product,
+    value_and_grad,
+    vector_jacobian_product,
+)
+from tracegrad.compat.autograd.rules import primitive
+from tracegrad.later import second_name
+
+__all__ = [
+    "builtins", "checkpoint", "core", "deriv", "elementwise_grad", "extend", "grad", "grad_and_aux", "grad_named",
+    "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "install", "jacobian",
+    "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "misc", "multigrad_dict", "numpy",
+    "primitive", "scipy", "tensor_jacobian_product", "test_util", "tracer", "util", "value_and_grad",
+    "vector_jacobian_product", "wrap_util",
+]  # fmt: skip
+
+
+def install(name: str = "autograd") -> None:
+    """Let `import autograd` mean this package, in this process, from now on.
+
+    Say so before anything is imported that imports autograd; RuntimeError if autograd itself has been.
+
+    >>> install("autograd_by_tracegrad")
+    >>> import autograd_by_tracegrad.numpy as np
+    >>> from autograd_by_tracegrad import grad
+    >>> print(grad(np.sin)(0.0))
+    1.0
+    """
+    second_name(name, __name__)

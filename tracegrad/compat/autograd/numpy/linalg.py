@@ -1,0 +1,5 @@
+"""NumPy's own functions of linear algebra."""
+
+from tracegrad.later import mirrored
+
+__getattr__, __dir__ = mirrored(globals(), "numpy.linalg")

@@ -1,0 +1,5 @@
+"""The vector spaces of arrays."""
+
+from tracegrad.compat.autograd.spaces import ArrayVSpace, ComplexArrayVSpace
+
+__all__ = ["ArrayVSpace", "ComplexArrayVSpace"]

@@ -1,0 +1,5 @@
+"""NumPy itself, whose functions are traced as they are."""
+
+from tracegrad.later import mirrored
+
+__getattr__, __dir__ = mirrored(globals(), "numpy")

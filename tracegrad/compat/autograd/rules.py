@@ -1,0 +1,427 @@
+"""`primitive`: functions that run as they are, on arrays, and whose derivatives are rules of the user's.
+
+Where its arguments are traced, a call is one of a `Function`, whose forward pass runs the user's code on values at each
+call of the compiled program. So does the rule, which may be any code, as in autograd; where a derivative is taken of
+what a rule computes, the rule is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.avals import aval_of
+from tracegrad.compat.autograd.spaces import vspace
+from tracegrad.compat.autograd.transforms import conjugate
+from tracegrad.compat.autograd.wrap_util import get_name, wraps
+from tracegrad.errors import located
+from tracegrad.ops import Carrier
+from tracegrad.torch.autograd.function import Function, inlined
+from tracegrad.torch.tape.recorded import Recorded
+
+__all__ = [
+    "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
+    "notrace_primitive", "primitive", "register_notrace",
+]  # fmt: skip
+
+_ARRAYS = (Carrier, np.ndarray, np.generic)
+
+
+class _Rules:
+    """What is known of a primitive: the function, and its rules for cotangents and tangents."""
+
+    def __init__(self, fun: Any):
+        self.fun = fun
+        self.pulls: Callable[..., Any] | None = None
+        self.pushes: Callable[..., Any] | None = None
+
+    def missing(self, kind: str, argnums: Sequence[int]) -> NotImplementedError:
+        return NotImplementedError(located(f"{kind} of {get_name(self.fun)} wrt argnums {tuple(argnums)} not defined"))
+
+
+def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs as it is, on arrays; `defvjp` and `defjvp` give its derivative.
+
+    >>> @primitive
+    ... def logsumexp(x):
+    ...     return np.log(np.sum(np.exp(x)))
+    >>> defvjp(logsumexp, lambda ans, x: lambda g: g * np.exp(x - ans))
+    >>> print(api.grad(logsumexp)(np.zeros(2)))
+    [0.5 0.5]
+    """
+    rules = _Rules(f_raw)
+
+    def f_wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        if not any(isinstance(x, Carrier) for x in leaves):
+            return inlined(f_raw)(*args, **kwargs)
+        call = _Call(rules, structure)
+        outputs = _Primitive.apply(call, *leaves)
+        return tree.unflatten(call.result, outputs)
+
+    named = wraps(f_raw)(f_wrapped)
+    named.fun, named._rules = f_raw, rules
+    return named  # type: ignore[no-any-return]
+
+
+def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose result has no derivative.
+
+    >>> floor = notrace_primitive(np.floor)
+    >>> print(api.grad(lambda x: x * floor(x))(2.5))
+    2.0
+    """
+
+    def f_wrapped(*args: Any, **kwargs: Any) -> Any:
+        return inlined(f_raw)(*[api.stop_gradient(x) if isinstance(x, Carrier) else x for x in args], **kwargs)
+
+    return wraps(f_raw)(f_wrapped)  # type: ignore[no-any-return]
+
+
+def register_notrace(trace_type: Any, primitive_fun: Any) -> None:
+    """Let the result of a primitive have no derivative."""
+    rules = _rules_of(primitive_fun)
+    if rules is not None:
+        defvjp_argnums(primitive_fun, lambda argnums, ans, args, kwargs: lambda g: [_zeros(args[i]) for i in argnums])
+
+
+def _rules_of(fun: Any) -> _Rules | None:
+    """The rules of a primitive; None for a function of NumPy's or SciPy's, whose derivative tracegrad knows."""
+    rules: _Rules | None = getattr(fun, "_rules", None)
+    module = getattr(fun, "__module__", None) or type(fun).__module__
+    if rules is None and module.partition(".")[0] not in ("numpy", "scipy"):
+        raise TypeError(located(f"rules are given to what primitive makes, not to {fun!r}"))
+    return rules
+
+
+def _zeros(x: Any) -> Any:
+    return vspace(x).zeros()
+
+
+# -- giving rules ------------------------------------------------------------------------------------------------------
+def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
+    """Give `vjpmaker(argnums, ans, args, kwargs)`: the function from a cotangent to those of these arguments.
+
+    A function of NumPy's or SciPy's keeps the derivative that tracegrad knows.
+
+    >>> @primitive
+    ... def product(x, y):
+    ...     return x * y
+    >>> defvjp_argnums(product, lambda argnums, ans, args, kwargs: lambda g: [g * args[1 - i] for i in argnums])
+    >>> print(*api.grad(product, (0, 1))(2.0, 3.0))
+    3.0 2.0
+    """
+    if rules := _rules_of(fun):
+        rules.pulls = vjpmaker
+
+
+def defvjp_argnum(fun: Any, vjpmaker: Callable[..., Any]) -> None:
+    """Give `vjpmaker(argnum, ans, args, kwargs)`: the function from a cotangent to that of one argument."""
+
+    def several(argnums: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Callable[[Any], list[Any]]:
+        vjps = [inlined(vjpmaker)(argnum, ans, args, kwargs) for argnum in argnums]
+        return lambda g: [vjp(g) for vjp in vjps]
+
+    defvjp_argnums(fun, several)
+
+
+def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[int] | None = None) -> None:
+    """Give for each argument `vjpmaker(ans, *args, **kwargs)`: the function from a cotangent to that of the argument.
+
+    None is zero; `argnums` says which arguments these are. See `primitive`.
+    """
+    makers = dict(zip(count() if argnums is None else argnums, vjpmakers))
+
+    def one(argnum: int, ans: Any, args: Any, kwargs: Any) -> Callable[[Any], Any]:
+        if argnum not in makers:
+            raise _Rules(fun).missing("VJP", [argnum])
+        maker = makers[argnum]
+        if maker is None:
+            return lambda g: _zeros(args[argnum])
+        found: Callable[[Any], Any] = inlined(maker)(ans, *args, **kwargs)
+        return found
+
+    defvjp_argnum(fun, one)
+
+
+def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
+    """Give `jvpmaker(argnums, gs, ans, args, kwargs)`: the tangent of the output, where these arguments move by `gs`.
+
+    A function of NumPy's or SciPy's keeps the derivative that tracegrad knows.
+    """
+    if rules := _rules_of(fun):
+        rules.pushes = jvpmaker
+
+
+def defjvp_argnum(fun: Any, jvpmaker: Callable[..., Any]) -> None:
+    """Give `jvpmaker(argnum, g, ans, args, kwargs)`: the tangent of the output, where one argument moves by `g`."""
+
+    def several(argnums: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
+        space, total = vspace(ans), None
+        for argnum, g in zip(argnums, gs):
+            total = space.add(total, inlined(jvpmaker)(argnum, g, ans, args, kwargs))
+        return total
+
+    defjvp_argnums(fun, several)
+
+
+def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> None:
+    """Give for each argument `jvpfun(g, ans, *args, **kwargs)`: the tangent of the output, where the argument moves.
+
+    None is zero, and "same" the function itself, which is linear in the argument.
+
+    >>> @primitive
+    ... def logsumexp(x):
+    ...     return np.log(np.sum(np.exp(x)))
+    >>> defjvp(logsumexp, lambda g, ans, x: np.sum(g * np.exp(x - ans)))
+    >>> print(*api.jvp(logsumexp, (np.zeros(2),), (np.array([1.0, 0.0]),)))
+    0.6931471805599453 0.5
+    """
+    functions = dict(zip(count() if argnums is None else argnums, jvpfuns))
+
+    def one(argnum: int, g: Any, ans: Any, args: Any, kwargs: Any) -> Any:
+        if argnum not in functions:
+            raise _Rules(fun).missing("JVP", [argnum])
+        function = functions[argnum]
+        if function is None:
+            return _zeros(ans)
+        if isinstance(function, str):
+            return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
+        return inlined(function)(g, ans, *args, **kwargs)
+
+    defjvp_argnum(fun, one)
+
+
+def def_linear(fun: Any) -> None:
+    """Say that a primitive is linear in each of its arguments: its tangents are its own values.
+
+    >>> @primitive
+    ... def twice(x):
+    ...     return 2.0 * x
+    >>> def_linear(twice)
+    >>> print(*api.jvp(twice, (3.0,), (10.0,)))
+    6.0 20.0
+    """
+    defjvp_argnum(fun, lambda argnum, g, ans, args, kwargs: fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs))
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+class _Plain(Function):
+    """Code that runs as it is, on arrays."""
+
+    opaque = True
+
+    @staticmethod
+    def forward(ctx: Any, run: Any, *leaves: Any) -> tuple[Any, ...]:
+        return tuple(run(*[_plain(x) for x in leaves]))
+
+
+def _plain(x: Any) -> Any:
+    """An array as autograd's users have it: no Tensor, and a number where it has no axes."""
+    if isinstance(x, Recorded):
+        x = x.array
+    return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
+
+
+def _kept(ctx: Any, leaves: Sequence[Any]) -> None:
+    ctx.others = [None if isinstance(x, _ARRAYS) else (x,) for x in leaves]
+    ctx.save_for_backward(*[x for x in leaves if isinstance(x, _ARRAYS)])
+
+
+def _leaves(ctx: Any) -> list[Any]:
+    arrays = iter(ctx.saved_tensors)
+    return [next(arrays) if x is None else x[0] for x in ctx.others]
+
+
+class _Call:
+    """A call of a primitive: its rules, and the structures of its arguments and of its result."""
+
+    def __init__(self, rules: _Rules, structure: Any):
+        self.rules, self.structure = rules, structure
+        self.result: Any = None
+
+    # Calls that differ in their leaves only are equal.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and (self.rules, self.structure) == (other.rules, other.structure)
+
+    def __hash__(self) -> int:
+        return hash((self.rules, self.structure))
+
+    def __repr__(self) -> str:
+        return get_name(self.rules.fun)
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs = tree.unflatten(self.structure, leaves)
+        found, self.result = tree.flatten(self.rules.fun(*args, **kwargs))
+        return list(found)
+
+    def argnums(self, leaves: Sequence[Any]) -> list[int]:
+        """For each leaf the number of its argument; -1 for those of keywords."""
+        args, _ = tree.unflatten(self.structure, leaves)
+        numbers = [i for i, x in enumerate(args) for _ in tree.leaves(x)]
+        return numbers + [-1] * (len(leaves) - len(numbers))
+
+    def chosen(self, needs: Sequence[bool], leaves: Sequence[Any], kind: str) -> list[int]:
+        """The numbers of the arguments that are needed."""
+        found = sorted({i for i, need in zip(self.argnums(leaves), needs) if need})
+        if -1 in found:
+            raise NotImplementedError(
+                located(f"{kind} of {self!r} with respect to an argument by keyword; give it by position")
+            )
+        return found
+
+
+class _Primitive(Function):
+    """A call of a primitive whose arguments are traced."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
+        outputs = _Plain.apply(call, *leaves)
+        ctx.call, ctx.number = call, len(leaves)
+        _kept(ctx, [*leaves, *outputs])
+        return outputs  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
+        call, kept = ctx.call, _leaves(ctx)
+        leaves = kept[: ctx.number]
+        argnums = call.chosen(ctx.needs_input_grad[1:], leaves, "VJP")
+        pulled = iter(_Derived.apply(_Pull(call, argnums, ctx.number), *kept, *cts))
+        cotangents = [next(pulled) if i in argnums and _is_inexact(x) else None
+                      for i, x in zip(call.argnums(leaves), leaves)]  # fmt: skip
+        return None, *cotangents
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        call, kept = ctx.call, _leaves(ctx)
+        leaves = kept[: ctx.number]
+        argnums = call.chosen([t is not None for t in tangents[1:]], leaves, "JVP")
+        moved = [t if t is not None else np.zeros(np.shape(x)) if _is_inexact(x) else x
+                 for t, x in zip(tangents[1:], leaves)]  # fmt: skip
+        return tuple(_Derived.apply(_Push(call, argnums, ctx.number), *kept, *moved))
+
+
+def _is_inexact(x: Any) -> bool:
+    return isinstance(x, (*_ARRAYS, float, complex)) and _dtype(x).kind in "fc"
+
+
+def _dtype(x: Any) -> np.dtype[Any]:
+    return aval_of(x).dtype if isinstance(x, _ARRAYS) else np.dtype(type(x))
+
+
+class _Moved:
+    """What a rule makes of a cotangent or of tangents: a function of the leaves of arguments, results, and these."""
+
+    def __init__(self, call: _Call, argnums: Sequence[int], number: int):
+        self.call, self.argnums, self.number = call, tuple(argnums), number
+        self.result = call.result
+
+    def _key(self) -> Any:
+        return type(self), self.call, self.argnums, self.number, self.result
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Moved) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__.strip('_').lower()} of {self.call!r}"
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def parts(self, leaves: Sequence[Any]) -> tuple[Any, Any, Any, Sequence[Any]]:
+        """The arguments, those by keyword, the result, and what is behind them."""
+        end = self.number + self.result.num_leaves
+        args, kwargs = tree.unflatten(self.call.structure, leaves[: self.number])
+        return args, kwargs, tree.unflatten(self.result, leaves[self.number : end]), leaves[end:]
+
+
+class _Pull(_Moved):
+    """Cotangents of arguments."""
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs, ans, cts = self.parts(leaves)
+        rule = self.call.rules.pulls
+        if rule is None:
+            raise self.call.rules.missing("VJP", self.argnums)
+        g = conjugate(tree.unflatten(self.result, cts))
+        pulled = list(inlined(rule)(self.argnums, ans, args, kwargs)(g))
+        return [y for i, ct in zip(self.argnums, pulled) for y in self._cotangents(i, args[i], ct)]
+
+    def _cotangents(self, i: int, x: Any, ct: Any) -> Iterable[Any]:
+        structure = tree.structure(x)
+        for leaf, y in zip(tree.leaves(x), tree.flatten_up_to(structure, ct, f"the cotangent of argument {i}")):
+            if _is_inexact(leaf):
+                yield _fitted(y, leaf, f"the VJP of {self.call!r} wrt argnum {i}")
+
+
+class _Push(_Moved):
+    """Tangents of results."""
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs, ans, moved = self.parts(leaves)
+        rule = self.call.rules.pushes
+        if rule is None:
+            raise self.call.rules.missing("JVP", self.argnums)
+        tangents, _ = tree.unflatten(self.call.structure, moved)
+        found = inlined(rule)(self.argnums, [tangents[i] for i in self.argnums], ans, args, kwargs)
+        pairs = zip(tree.leaves(found), tree.leaves(ans))
+        return [_fitted(t, y, f"the JVP of {self.call!r}") for t, y in pairs]
+
+
+def _fitted(ct: Any, leaf: Any, what: str) -> Any:
+    """What a rule gave for a leaf, as an array of its dtype; ValueError for another shape."""
+    ct = ct if isinstance(ct, _ARRAYS) else np.asarray(ct)
+    if np.shape(ct) != np.shape(leaf):
+        if np.size(ct) != np.size(leaf):
+            text = f"{what} has the shape {np.shape(ct)}, where the value has the shape {np.shape(leaf)}"
+            raise ValueError(located(text))
+        ct = np.reshape(ct, np.shape(leaf))
+    dtype = _dtype(leaf)
+    if dtype.kind == "c":
+        return np.conj(ct).astype(dtype)
+    return (np.real(ct) if np.iscomplexobj(ct) else ct).astype(dtype)
+
+
+class _Derived(Function):
+    """What a rule computes, as it is; its derivative is that of its code, which is traced for it."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Moved, *leaves: Any) -> tuple[Any, ...]:
+        outputs = _Plain.apply(run, *leaves)
+        ctx.run = run
+        _kept(ctx, leaves)
+        return outputs  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
+        leaves = _leaves(ctx)
+        places = [k for k, x in enumerate(leaves) if ctx.needs_input_grad[k + 1] and _is_inexact(x)]
+        _, pull = api.vjp(_of_some(ctx.run, leaves, places), *[leaves[k] for k in places])
+        found: list[Any] = [None] * len(leaves)
+        for k, ct in zip(places, pull(tuple(cts))):
+            found[k] = ct
+        return None, *found
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        leaves = _leaves(ctx)
+        places = [k for k, t in enumerate(tangents[1:]) if t is not None]
+        given = [leaves[k] for k in places], [tangents[k + 1] for k in places]
+        return tuple(api.jvp(_of_some(ctx.run, leaves, places), *given)[1])
+
+
+def _of_some(run: _Moved, leaves: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+    def moving(*some: Any) -> tuple[Any, ...]:
+        given = list(leaves)
+        for k, x in zip(places, some):
+            given[k] = x
+        return tuple(run(*given))
+
+    return moving

@@ -1,0 +1,5 @@
+"""SciPy's own functions, which are traced as they are, but for `signal.convolve`, which has autograd's arguments."""
+
+from tracegrad.compat.autograd.scipy import integrate, linalg, signal, special, stats
+
+__all__ = ["integrate", "linalg", "signal", "special", "stats"]

@@ -1,0 +1,5 @@
+"""SciPy's own integrators; `odeint` takes the parameters of its function by position or as `args`."""
+
+from tracegrad.later import mirrored
+
+__getattr__, __dir__ = mirrored(globals(), "scipy.integrate")

@@ -1,0 +1,5 @@
+"""SciPy's own distributions, each by `import` too: `import autograd.scipy.stats.norm as norm`."""
+
+from tracegrad.later import mirrored
+
+__getattr__, __dir__ = mirrored(globals(), "scipy.stats")

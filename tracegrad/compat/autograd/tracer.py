@@ -1,0 +1,54 @@
+"""What autograd says about traced values: they are *boxes*, and have a value without a derivative."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracegrad.api import stop_gradient
+from tracegrad.compat.autograd.rules import notrace_primitive, primitive, register_notrace
+from tracegrad.ops import Carrier
+
+__all__ = ["Box", "getval", "isbox", "notrace_primitive", "primitive", "register_notrace"]
+
+
+class _OfTraced(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isbox(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        """Traced code asks for the class of what a traced value stands for."""
+        return super().__subclasscheck__(subclass) or issubclass(subclass, np.ndarray | np.generic | float | complex)
+
+
+class Box(metaclass=_OfTraced):
+    """The class of all values that are being traced.
+
+    >>> import tracegrad as tg
+    >>> isinstance(2.0, Box), float(tg.grad(lambda x: x if isinstance(x, Box) else 0.0)(2.0))
+    (False, 1.0)
+    """
+
+    types: ClassVar[set[type]] = set()
+    type_mappings: ClassVar[dict[type, type]] = {}
+
+    @classmethod
+    def register(cls, value_type: type) -> None:
+        """Nothing needs to be known of the types of values."""
+        Box.type_mappings[value_type] = cls
+
+
+def isbox(x: Any) -> bool:
+    """Whether a value is being traced."""
+    return isinstance(x, Carrier)
+
+
+def getval(x: Any) -> Any:
+    """The value without a derivative.
+
+    >>> import tracegrad as tg
+    >>> print(tg.grad(lambda x: x * getval(x))(3.0))
+    3.0
+    """
+    return stop_gradient(x) if isbox(x) else x

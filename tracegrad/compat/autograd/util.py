@@ -1,0 +1,29 @@
+"""Tuples with other items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["subval", "subvals"]
+
+
+def subvals(x: Sequence[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
+    """The items as a tuple, with others at some places.
+
+    >>> subvals((1, 2, 3), [(0, 7), (2, 9)])
+    (7, 2, 9)
+    """
+    items = list(x)
+    for i, v in ivs:
+        items[i] = v
+    return tuple(items)
+
+
+def subval(x: Sequence[Any], i: int, v: Any) -> tuple[Any, ...]:
+    """The items as a tuple, with another at one place.
+
+    >>> subval((1, 2, 3), 1, 7)
+    (1, 7, 3)
+    """
+    return subvals(x, [(i, v)])

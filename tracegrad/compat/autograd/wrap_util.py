@@ -1,0 +1,101 @@
+"""Operators on functions of one argument, as operators on functions of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops import Carrier
+
+__all__ = ["get_doc", "get_name", "parts_of", "unary_to_nary", "wraps"]
+
+Function = Callable[..., Any]
+
+
+def get_name(f: Any) -> str:
+    """What a function is called."""
+    return getattr(f, "__name__", "[unknown name]")
+
+
+def get_doc(f: Any) -> str:
+    """The docstring of a function."""
+    return getattr(f, "__doc__", "") or ""
+
+
+def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: Any) -> Callable[[Any], Any]:
+    """A decorator that names a function after another one."""
+
+    def named(f: Any) -> Any:
+        try:
+            f.__name__ = namestr.format(fun=get_name(fun), **kwargs)
+            f.__doc__ = docstr.format(fun=get_name(fun), doc=get_doc(fun), **kwargs)
+        except (AttributeError, TypeError, LookupError, ValueError):  # what has no name keeps none
+            pass
+        return f
+
+    return named
+
+
+def parts_of(fun: Function) -> tuple[Function, Any]:
+    """A function `(x, rest)`, and the `rest` with which it is `fun`."""
+    found: tuple[Function, Any] | None = getattr(fun, "parts", None)
+    return found or (lambda x, rest: fun(x), ())
+
+
+def _is_value(x: Any) -> bool:
+    if isinstance(x, Carrier) or type(x) in (int, float, complex):
+        return True
+    return (type(x) is np.ndarray or isinstance(x, np.generic)) and x.dtype.kind in "fciub"
+
+
+def unary_to_nary(unary_operator: Function) -> Function:
+    """Of an operator `(function, x) -> result`, one on functions of several arguments.
+
+    It takes a function and `argnum`, the positions of one argument or of a tuple of them, and gives a function with the
+    same arguments, which applies the operator to that of one argument with all others as they are.
+
+    >>> at = unary_to_nary(lambda f, x: (f(x), x))
+    >>> at(lambda a, b: a - b, 1)(10, 3)
+    (7, 3)
+    """
+
+    def nary_operator(fun: Function, argnum: int | Sequence[int] = 0, *more: Any, **named: Any) -> Function:
+        if type(argnum) not in (int, tuple, list):
+            raise AssertionError(f"argnum must be an int, or a tuple or list of ints, got {argnum!r}")
+
+        def nary_f(*args: Any, **kwargs: Any) -> Any:
+            several = not isinstance(argnum, int)
+            argnums: Sequence[int] = (argnum,) if isinstance(argnum, int) else argnum
+            places = [i % len(args) if -len(args) <= i < 0 else i for i in argnums]
+            x = tuple([args[i] for i in places]) if several else args[places[0]]
+            # Other arrays and numbers are arguments of what is compiled, which is the same one whatever their values.
+            others = [i for i, v in enumerate(args) if i not in places and _is_value(v)]
+            held = [None if i in others or i in places else v for i, v in enumerate(args)]
+            passed = {name: v for name, v in kwargs.items() if _is_value(v)}
+            options = {name: v for name, v in kwargs.items() if name not in passed}
+            rest = [args[i] for i in others], passed
+
+            def of_rest(x: Any, rest: Any) -> Any:
+                given = list(held)
+                for i, v in zip(places, x if several else (x,)):
+                    given[i] = v
+                for i, v in zip(others, rest[0]):
+                    given[i] = v
+                return fun(*given, **options, **rest[1])
+
+            def unary_f(x: Any) -> Any:
+                return of_rest(x, rest)
+
+            unary_f.parts = wraps(fun)(of_rest), rest  # type: ignore[attr-defined]
+            return unary_operator(wraps(fun)(unary_f), x, *more, **named)
+
+        op = get_name(unary_operator)
+        text = (
+            "    {op} of function {fun} with respect to argument number {argnum}. Takes the\n"
+            "    same arguments as {fun} but returns the {op}.\n"
+        )
+        return wraps(fun, "{op}_of_{fun}_wrt_argnum_{argnum}", text, op=op, argnum=argnum)(nary_f)  # type: ignore[no-any-return]
+
+    return wraps(unary_operator)(nary_operator)  # type: ignore[no-any-return]
