@@ -71,7 +71,9 @@ measured:
   %other_layout = xor i1 %b_plain, true
   %read_fast_small = or i1 %plain, %other_layout
   %tiny_and_brief = and i1 %tiny, %brief
-  %begins = and i1 %tiny_and_brief, %read_fast_small
+  %briefly = and i1 %tiny_and_brief, %read_fast_small
+  %empty = icmp eq i64 %work, 0
+  %begins = or i1 %briefly, %empty
   br i1 %begins, label %at_once, label %look
 at_once:
   musttail call void $raw(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
