@@ -174,7 +174,7 @@ def test_nothing_outside_the_matrix_is_written(provider):
     np.testing.assert_allclose(c[:, :m].T, a @ b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [(0, 300, 300), (300, 0, 300), (300, 300, 0)])
+@pytest.mark.parametrize("size", [(0, 300, 300), (300, 0, 300), (300, 300, 0), (3000, 4000, 0)])
 def test_an_empty_product_leaves_or_scales_c(provider, size):
     c, exact = product(np.random.default_rng(4), "d", b"N", b"N", *size, beta=2.0, pad=1)
     np.testing.assert_array_equal(c, exact.astype(np.float64))

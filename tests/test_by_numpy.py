@@ -31,6 +31,7 @@ CASES: dict[str, Case] = {
     "two dtypes, and a choice": (lambda x: np.where(x > 0, x, 2), (LONG.astype(np.float32),), True),
     "a result of another order": (lambda x: np.sin(x) + 1.0, (np.asfortranarray(ROWS),), False),
     "an argument itself": (lambda x: (x, x + 1.0), (LONG,), True),
+    "no elements, in many rows": (lambda x: x + 1.0, (np.zeros((2**40, 0)),), False),
     "few elements": (slope(deep), (SHORT,), False),
     "a sum": (lambda x: x * np.sum(x), (LONG,), False),
     "elements from elsewhere": (lambda x: x[::-1] * x, (LONG,), False),

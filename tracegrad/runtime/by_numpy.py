@@ -101,7 +101,7 @@ def _blocks_of(graph: Graph) -> _Blocks | None:
     """How to compute a graph in blocks; None where its outputs are small, or no elementwise functions of its inputs."""
     shape = graph.outputs[0].aval.shape if graph.outputs else ()
     rows = max(BLOCK // max(math.prod(shape[1:]), 1), 1)
-    if not shape or 2 * rows > shape[0] or any(x.aval.shape != shape for x in graph.outputs):
+    if not shape or 2 * rows > shape[0] or 0 in shape or any(x.aval.shape != shape for x in graph.outputs):
         return None
     if any(x.aval.shape not in ((), shape) for x in graph.inputs):
         return None
