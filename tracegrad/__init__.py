@@ -56,7 +56,7 @@ with at_rest():
         UnsupportedError,
         VerifyError,
     )
-    from tracegrad.settings import disable_jit, opaque, settings
+    from tracegrad.settings import disable_jit, settings
     from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from tracegrad.torch.tape import Tensor
     from tracegrad.torch.tape.factories import from_numpy, tensor
     from tracegrad.transforms.custom import custom_jvp, custom_vjp
+    from tracegrad.transforms.opaque import opaque
 
 __version__ = "0.1.0"
 
@@ -169,6 +170,7 @@ _find, _names = later.names(
         "check": "tracegrad.audit",
         "custom_jvp": "tracegrad.transforms.custom",
         "custom_vjp": "tracegrad.transforms.custom",
+        "opaque": "tracegrad.transforms.opaque",
         "visualize": "tracegrad.pictures",
     },
     others="tracegrad.torch.face",

@@ -57,7 +57,6 @@ from tracegrad.errors import UnsupportedError as UnsupportedError
 from tracegrad.errors import VerifyError as VerifyError
 from tracegrad.pictures import visualize as visualize
 from tracegrad.settings import disable_jit as disable_jit
-from tracegrad.settings import opaque as opaque
 from tracegrad.settings import settings as settings
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from tracegrad.torch.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
@@ -70,6 +69,7 @@ from tracegrad.torch.modes import set_grad_enabled as set_grad_enabled
 from tracegrad.torch.tape import Tensor as _Tensor
 from tracegrad.transforms.custom import custom_jvp as custom_jvp
 from tracegrad.transforms.custom import custom_vjp as custom_vjp
+from tracegrad.transforms.opaque import opaque as opaque
 from tracegrad.tree import register_pytree_node as register_pytree_node
 from tracegrad.torch.functions.generator import Generator as Generator
 from builtins import tuple as Size

@@ -21,7 +21,7 @@ from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import full
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 
-__all__ = ["Rule", "custom_call", "opaque"]
+__all__ = ["ForEach", "Rule", "custom_call", "opaque"]
 
 
 class Rule(Protocol):
@@ -101,7 +101,7 @@ def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any
     return Several([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
 
 
-class _ForEach:
+class ForEach:
     """A call for each index of a batch of some of its inputs."""
 
     def __init__(self, call: Any, size: int, batched: tuple[bool, ...]):
@@ -117,11 +117,13 @@ class _ForEach:
 
 @opaque.def_batch
 def _(size: int, batched: tuple[bool, ...], *inputs: Any, results: Any, call: Any) -> tuple[Any, ...]:
-    # Python code runs for one after the other: the only op that does.
+    # Python code runs for one after the other, if it has no rule for many: the only op that does.
     if not size:
         return tuple([full(shape=(0, *shape), value=0, dtype=name_of(dtype_named(dtype))) for shape, dtype in results])
     many = tuple([((size, *shape), dtype) for shape, dtype in results])
-    return tuple(opaque(*inputs, results=many, call=_ForEach(call, size, batched)))
+    rule = getattr(call, "for_batch", None)
+    together = rule(size, batched) if rule is not None else None
+    return tuple(opaque(*inputs, results=many, call=together or ForEach(call, size, batched)))
 
 
 class _SumAndMean:

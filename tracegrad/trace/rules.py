@@ -10,7 +10,7 @@ from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
 from tracegrad.ops.linear import zeros_like
 
-__all__ = ["ClosedRule", "RuleGraph"]
+__all__ = ["ClosedRule", "NotYet", "RuleGraph"]
 
 
 class RuleGraph:
@@ -77,7 +77,13 @@ class ClosedRule:
         return found
 
 
+class NotYet(Exception):
+    """A direction of a rule is asked for before it is known, by the other one."""
+
+
 def _known(direction: Any) -> RuleGraph:
+    if direction is None:
+        raise NotYet
     if isinstance(direction, Exception):
         raise direction
     known: RuleGraph = direction

@@ -31,7 +31,7 @@ from tracegrad.records import record
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.memory import UNKNOWN
 from tracegrad.trace.number import Number
-from tracegrad.trace.rules import ClosedRule, RuleGraph
+from tracegrad.trace.rules import ClosedRule, NotYet, RuleGraph
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
@@ -371,7 +371,9 @@ class _RuleRecord:
             rule.pushed = self.direction(self.call.push, self.inputs)
             rule.pulled = self.direction(self.call.pull, self.outputs)
             again = isinstance(rule.pushed, Exception)
-            rule.then = self.direction(self.call.push, self.inputs) if again else rule.pushed
+            first, rule.then = rule.pushed, self.direction(self.call.push, self.inputs) if again else rule.pushed
+            if isinstance(first, NotYet):
+                rule.pushed = rule.then
             if not self.called or len(self.captured) == before:
                 break
         rule.settle()

@@ -65,6 +65,8 @@ class Function:
 
     # Inside a traced function, run the code as it is at each call instead of recording what it does.
     opaque = False
+    # Of an opaque one, whose first argument is the same for calls of one function: it gives the same for the same.
+    _pure = False
     _backward_cls: Any = FunctionNode
     _context_cls: Any = FunctionCtx
 
@@ -177,6 +179,20 @@ class Function:
                 )
             rule = cls.vjp
         return inlined(rule)(context, *cotangents)
+
+    @classmethod
+    def _batch_rule(cls, *args: Any) -> Callable[..., Any] | None:
+        """What an opaque call on these arguments is for a batch, if not a call for each of it."""
+        return None
+
+    @classmethod
+    def _remember(cls, args: Sequence[Any], kinds: Any, result: Any) -> None:
+        """Keep what an opaque call on arguments of these kinds gave, if that says what others give."""
+
+    @classmethod
+    def _foreseen(cls, args: Sequence[Any], kinds: Any) -> Any:
+        """What is like what an opaque call on arguments of these kinds will give, or None."""
+        return None
 
     @classmethod
     def pushed(cls, context: FunctionCtx, tangents: Sequence[Any]) -> Any:

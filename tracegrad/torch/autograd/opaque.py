@@ -9,16 +9,17 @@ elsewhere, what it gave while tracing is the result of the first call. Derivativ
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of, short_name
-from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.avals import LITERALS, Aval, aval_of, short_name
+from tracegrad.errors import PerformanceWarning, ShapeError, TraceError, UnsupportedError, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops import Carrier, Op
-from tracegrad.ops.custom import opaque
+from tracegrad.ops.custom import ForEach, opaque
 from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.autograd.residuals import Residuals
@@ -26,7 +27,7 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import of_array
 
-__all__ = ["Opaque", "is_traced", "opaque_backward", "opaque_forward"]
+__all__ = ["Opaque", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 
 
 def is_traced(x: Any) -> bool:
@@ -40,7 +41,9 @@ class Opaque:
     def __init__(self, cls: Any, args: Sequence[Any]):
         self.cls = cls
         self.places = [k for k, x in enumerate(args) if is_traced(x)]
-        self.args = [None if k in self.places else x for k, x in enumerate(args)]
+        # Traced code may update an array of its own after the call.
+        fixed = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+        self.args = [None if k in self.places else x for k, x in enumerate(fixed)]
         self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.places]
         self.numbers = [args[k].weak for k in self.places]
         self.needs = tuple([k in self.places and aval_of(x).is_inexact for k, x in enumerate(args)])
@@ -53,16 +56,41 @@ class Opaque:
 
     def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
         """The context and what was returned for these arrays."""
-        args = list(self.args)
-        for k, x, tensor, is_number in zip(self.places, arrays, self.tensors, self.numbers):
-            args[k] = of_array(x.copy()) if tensor else x.item() if is_number else x.copy()
+        args, copies = list(self.args), [x.copy() for x in arrays]
+        for k, x, tensor, is_number in zip(self.places, copies, self.tensors, self.numbers):
+            args[k] = of_array(x) if tensor else x.item() if is_number else x
         context: FunctionCtx = self.cls._context_cls()
         context.needs_input_grad = self.needs
         result = self.cls.computed(context, tuple(args))
-        if context.dirty_tensors:
+        if context.dirty_tensors or not all(map(_identical, arrays, copies)):
             raise UnsupportedError(located(f"{self.cls.__name__} is opaque to traces, so it cannot update its inputs"))
         context._saved = context.to_save
         return context, result
+
+    def traced(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
+        """What `forward` gives in the call being traced; where that has no values, what has their kinds, if known."""
+        kinds = self.key, *(x.aval for x in arrays)
+        try:
+            with _aside(), no_grad():
+                examples = [x.builder.example(x.node) for x in arrays]
+                found = self.forward(examples)
+        except TraceError:
+            result = self.cls._foreseen(self.args, kinds)
+            if result is None:
+                raise
+            return self.cls._context_cls(), result
+        self.first = (examples, *found)
+        self.cls._remember(self.args, kinds, found[1])
+        return found
+
+    @property
+    def key(self) -> Any:
+        """Equal for calls that give the same for the same arrays, where a class says which these are: those on equal
+        arguments, of which the first is compared as it is."""
+        if not self.cls._pure:
+            return id(self)
+        kinds = repr((self.places, self.tensors, self.numbers))
+        return self.cls, kinds, self.args[0], *map(key_of, self.args[1:])
 
     def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
         """What `forward` gives; in the first call, what it gave while that was traced."""
@@ -84,6 +112,13 @@ class Opaque:
         found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
         pairs = [(x, s) for x, s, needed in zip(found, self.inputs.specs, wanted) if needed]
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
+
+
+def key_of(x: Any) -> Any:
+    """Equal for arguments that are the same whenever they are read."""
+    if isinstance(x, np.ndarray):
+        return x.dtype, x.shape, id(x) if x.dtype.hasobject else x.tobytes()
+    return (type(x), repr(x)) if x is None or isinstance(x, (str, bytes, *LITERALS)) else id(x)
 
 
 def _identical(x: Any, y: Any) -> bool:
@@ -111,10 +146,16 @@ def _plain(x: Any) -> Any:
 
 
 class _Forward:
-    """What the node of a call computes."""
+    """What the node of a call computes. Equal ones are one node."""
 
     def __init__(self, call: Opaque):
-        self.call = call
+        self.call, self.key = call, call.key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Forward) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def __repr__(self) -> str:
         return repr(self.call.cls.__name__)
@@ -134,6 +175,42 @@ class _Forward:
                 raise ShapeError(f"{text} as when it was traced for inputs of these shapes")
         given = [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
         return [*given, *call.residuals.of(context)]
+
+    def for_batch(self, size: int, batched: tuple[bool, ...]) -> Any:
+        """What the node computes for a batch by the rule for that; None without a rule."""
+        rule = self.call.cls._batch_rule(*self.call.args)
+        return None if rule is None else _ForBatch(self.call, rule, size, batched)
+
+
+class _ForBatch:
+    """What the node of a call computes for a batch of this size of some of its inputs."""
+
+    def __init__(self, call: Opaque, rule: Any, size: int, batched: tuple[bool, ...]):
+        self.call, self.rule, self.size, self.batched = call, rule, size, batched
+
+    def __repr__(self) -> str:
+        return repr(f"{self.call.cls.__name__} for a batch")
+
+    def __call__(self, *arrays: Any) -> Any:
+        call = self.call
+        args, batched = list(call.args), [False] * len(call.args)
+        for k, x, is_number, many in zip(call.places, arrays, call.numbers, self.batched):
+            args[k], batched[k] = x.item() if is_number and not many else x.copy(), many
+        with _aside(), no_grad():
+            try:
+                outputs = self.rule(self.size, batched[1:], args[1:])
+                self._require_batch(outputs)
+            except Exception as error:
+                text = f"the batch rule of {call.cls.__name__} raised {type(error).__name__}: {error}"
+                warnings.warn(located(f"{text}; each example is a call"), PerformanceWarning, stacklevel=2)
+                return ForEach(_Forward(call), self.size, self.batched)(*arrays)
+        return [*outputs, np.zeros(self.size, np.int64)]
+
+    def _require_batch(self, outputs: Sequence[Any]) -> None:
+        for x, known in zip(outputs, self.call.outputs):
+            now, wanted = aval_of(np.asarray(x)), Aval((self.size, *known.shape), known.dtype)
+            if now != wanted:
+                raise ShapeError(f"it returned {now}, not {wanted}")
 
 
 class _Backward:
@@ -164,12 +241,10 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     call = Opaque(cls, args)
     arguments = [args[k] for k in call.places]
     arrays = [_plain(x) for x in arguments]
-    with _aside(), no_grad():
-        examples = [x.builder.example(x.node) for x in arrays]
-        known, result = call.forward(examples)
+    known, result = call.traced(arrays)
     known.checked(ARRAYS)
     outputs = _several(result)
-    call.first, call.residuals = (examples, known, result), Residuals(known)
+    call.residuals = Residuals(known)
     call.outputs = [_known(cls, x) for x in outputs]
     avals = [x for x in call.outputs if isinstance(x, Aval)]
     described = _described([*avals, *call.residuals.avals])

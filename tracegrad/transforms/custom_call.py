@@ -1,0 +1,178 @@
+"""What `custom_vjp` and `custom_jvp` share: a function with a rule, a call of one, and what is kept of that."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import located
+from tracegrad.ops import Carrier
+from tracegrad.pickling import reference
+from tracegrad.torch.autograd.function import Function, inlined
+from tracegrad.trace.describe import Description, describe, signature_of
+from tracegrad.transforms.opaque import OpaqueFunction
+
+__all__ = ["ARRAYS", "Call", "CustomRule", "keep", "kept"]
+
+ARRAYS = (Carrier, np.ndarray, np.generic)
+
+
+class CustomRule:
+    """A function whose derivative is a rule; the arguments `nondiff_argnums` are handed to the rule as they are."""
+
+    # Derivatives of it are kept with it (`api`).
+    remembers = True
+    _role = ""
+    _function: type[Function]
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+        if not callable(fun):
+            raise TypeError(located(f"{self._role} takes a function, got a {type(fun).__name__}"))
+        functools.update_wrapper(self, fun)
+        self.fun, self.nondiff_argnums = fun, tuple(nondiff_argnums)
+        self.who: Description = describe(fun, f"{self._role} of ")
+        name = self.who.name.rpartition(".")[2].strip("<>")
+        self._called: Any = type(name, (self._function,), {})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._require_rule()
+        call = Call(self, _positional(self, args, kwargs))
+        if not any(isinstance(x, Carrier) for x in call.leaves):
+            return inlined(self.fun)(*call.given)
+        outputs = self._called.apply(call, *call.leaves)
+        return tree.unflatten(call.result, outputs)
+
+    def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the rule for batches of the opaque function that this is of, as its `defvmap`."""
+        if not isinstance(self.fun, OpaqueFunction):
+            raise TypeError(located(f"{self.who}: a rule for batches is one of a function that is opaque"))
+        self.fun.defvmap(rule)
+        return rule
+
+    def _require_rule(self) -> None:
+        raise NotImplementedError
+
+    def _rules(self) -> dict[str, Any]:
+        """The attributes that the user has given."""
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        """By reference where another process can import it; else its function and its rules."""
+        return reference(self) or (type(self), (self.fun, self.nondiff_argnums), self._rules())
+
+    def __setstate__(self, rules: dict[str, Any]) -> None:
+        vars(self).update(rules)
+
+    def parts(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What makes it again, and of which parts."""
+        return with_rules, (type(self), self.fun, self.nondiff_argnums, self._rules())
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.who}>"
+
+
+def with_rules(cls: Any, fun: Any, nondiff_argnums: Sequence[int], rules: dict[str, Any]) -> Any:
+    """A function with these rules."""
+    custom = cls(fun, nondiff_argnums)
+    custom.__setstate__(rules)
+    return custom
+
+
+def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """All arguments by position, with the defaults of those that are not given."""
+    signature = signature_of(custom.fun)
+    if signature is None:
+        if kwargs:
+            raise TypeError(located(f"{custom.who} has no signature that says where {sorted(kwargs)} are"))
+        return args
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            located(f"{custom.who}: the arguments {sorted(bound.kwargs)} can be given by keyword only; a rule needs "
+                    "them by position")
+        )  # fmt: skip
+    return bound.args
+
+
+class Call:
+    """One call: its arguments, those that take part in derivatives taken apart, and the structure of its result."""
+
+    def __init__(self, custom: CustomRule, args: tuple[Any, ...]):
+        self.custom, self.given = custom, args
+        count = len(args)
+        for i in custom.nondiff_argnums:
+            if not -count <= i < count:
+                raise ValueError(
+                    located(f"{custom.who}: nondiff_argnums names argument {i}, but there are {count} arguments")
+                )
+        fixed = sorted({i % count for i in custom.nondiff_argnums})
+        self.fixed = [args[i] for i in fixed]
+        self.places = [i for i in range(count) if i not in fixed]
+        self.leaves, self.structure = tree.flatten(tuple([args[i] for i in self.places]))
+        self.result: Any = None
+
+    def __repr__(self) -> str:
+        return repr(self.custom)
+
+    def _key(self) -> Any:
+        return self.custom, self.structure, tuple(map(id, self.fixed))
+
+    # Calls that differ in the values of their leaves only are equal.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
+        """All arguments, with these leaves."""
+        args = list(self.given)
+        for i, x in zip(self.places, self.primals(leaves)):
+            args[i] = x
+        return args
+
+    def primals(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments that take part in derivatives, with these leaves."""
+        found: tuple[Any, ...] = tree.unflatten(self.structure, leaves)
+        return found
+
+    def names(self) -> list[str]:
+        """What messages call the leaves."""
+        roots = [self.custom.who.argument(i) for i in self.places]
+        return [root + path for root, x in zip(roots, self.primals(self.leaves)) for path in tree.paths(x)]
+
+    def outputs(self, result: Any) -> tuple[Any, ...]:
+        """The leaves of the result, whose structure is noted."""
+        leaves, self.result = tree.flatten(result)
+        return tuple(leaves)
+
+    def require_result(self, result: Any, rule: str) -> list[Any]:
+        """The leaves of what a rule returned in the place of the result; TypeError for another structure."""
+        leaves, structure = tree.flatten(result)
+        if not tree.alike(structure, self.result):
+            raise TypeError(
+                located(
+                    f"{self.custom.who}: {rule} must have the structure of the output of the function, "
+                    f"{self.result}, got {structure}"
+                )
+            )
+        return leaves
+
+
+def keep(ctx: Any, values: Sequence[Any]) -> None:
+    """Save values for the backward pass, arrays and others."""
+    ctx.others = [None if isinstance(x, ARRAYS) else (x,) for x in values]
+    ctx.save_for_backward(*[x for x in values if isinstance(x, ARRAYS)])
+
+
+def kept(ctx: Any) -> list[Any]:
+    supply = iter(ctx.saved_tensors)
+    return [next(supply) if x is None else x[0] for x in ctx.others]

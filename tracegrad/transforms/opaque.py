@@ -1,0 +1,254 @@
+"""`opaque`: functions that no trace can enter, such as those in C, as nodes of graphs.
+
+A call is one of a `Function` (`tracegrad.torch.autograd.opaque`) that has no derivative: where one is wanted, that is
+an error, and a rule around the function (`custom_vjp`, `custom_jvp`) gives it.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import LostDerivativeError, ShapeError, located
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops import Carrier, Op
+from tracegrad.pickling import reference
+from tracegrad.settings import opaque as opaque_package
+from tracegrad.torch.autograd.function import Function
+from tracegrad.torch.autograd.opaque import is_traced, key_of
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.trace.describe import describe
+
+__all__ = ["OpaqueFunction", "opaque"]
+
+_MOST = 256  # kinds of arguments of a function, whose results are remembered
+
+
+class _Called(Function):
+    """A call, which is its first argument, on its leaves."""
+
+    opaque = True
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
+        owner = next((x for x in leaves if isinstance(x, Recorded)), None)
+        if owner is None:
+            return call.computed(leaves)
+        found = call.computed([_value(x) if isinstance(x, Recorded) else x for x in leaves])
+        return tuple([_as(owner, x) for x in found])
+
+    _pure = True
+
+    @classmethod
+    def _batch_rule(cls, *args: Any) -> Any:
+        call: _Call = args[0]
+        return call.each if call.custom.batch is not None else None
+
+    @classmethod
+    def _remember(cls, args: Any, kinds: Any, result: Any) -> None:
+        call: _Call = args[0]
+        kinds_of = call.custom.results
+        if len(kinds_of) >= _MOST and kinds not in kinds_of:
+            del kinds_of[next(iter(kinds_of))]
+        kinds_of[kinds] = call.result, tuple(map(_like, result))
+
+    @classmethod
+    def _foreseen(cls, args: Any, kinds: Any) -> Any:
+        call: _Call = args[0]
+        call.result, found = call.custom.results.get(kinds, (None, None))
+        return found
+
+    @classmethod
+    def pulled(cls, context: Any, cotangents: Sequence[Any]) -> Any:
+        raise _lost(cls)
+
+    @classmethod
+    def pushed(cls, context: Any, tangents: Sequence[Any]) -> Any:
+        raise _lost(cls)
+
+
+def _like(x: Any) -> Any:
+    """An array of the shape and dtype of `x`, which takes no memory; others as they are."""
+    return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, np.ndarray) else x
+
+
+def _value(x: Any) -> Any:
+    """The array or number that a Tensor, or what stands for an array on the tape, has."""
+    return x.array.item() if getattr(x, "weak", False) else x.array.copy()
+
+
+def _as(owner: Any, x: Any) -> Any:
+    """A result as a Tensor where the argument is one, or what stands for an array there."""
+    if not isinstance(x, np.ndarray | np.generic | int | float | complex):
+        return x
+    number = isinstance(owner, ArrayMethods) and not isinstance(x, np.ndarray | np.generic)
+    made = owner._like(np.asarray(x))
+    return owner._weakened(made) if number else made
+
+
+def _lost(cls: Any) -> LostDerivativeError:
+    name = cls.__name__
+    return LostDerivativeError(
+        located(
+            f"{name} is opaque, so its derivative is not known: give it a rule, rule = tg.custom_vjp({name}) and "
+            "rule.defvjp(fwd, bwd), or cut it off with tg.stop_gradient"
+        )
+    )
+
+
+class _Call:
+    """What is known of a call in every call of the program: its function, and how its arguments are made of leaves."""
+
+    def __init__(self, custom: OpaqueFunction, structure: Any):
+        self.custom, self.structure = custom, structure
+        self.result: Any = None
+        # While this is traced, what the trace has asked for before.
+        self.asked: dict[Any, Any] | None = None
+
+    def _key(self) -> Any:
+        return self.custom, self.structure
+
+    # Two calls on the same values give the same, so they are one node.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return repr(self.custom)
+
+    def computed(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """The leaves of the result."""
+        args, kwargs = tree.unflatten(self.structure, leaves[: self.structure.num_leaves])
+        key = (self._key(), *map(key_of, leaves)) if self.asked is not None else None
+        answer = self.asked.get(key) if self.asked is not None else None
+        if answer is None:
+            answer = tree.flatten(self.custom.fun(*args, **kwargs))
+            if self.asked is not None:
+                self.asked[key] = answer
+        found, structure = answer
+        if self.result is None:
+            self.result = structure
+        elif not tree.alike(structure, self.result):
+            raise ShapeError(f"{self.custom.name} is opaque to traces and returned {structure}, not {self.result}")
+        return tuple(found)
+
+    def each(self, size: int, batched: Sequence[bool], leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """The leaves of the results for a batch, by the rule for batches."""
+        assert self.custom.batch is not None
+        count = self.structure.num_leaves
+        args, kwargs = tree.unflatten(self.structure, leaves[:count])
+        which, named = tree.unflatten(self.structure, batched[:count])
+        given = (*args, *kwargs.values())
+        found, structure = tree.flatten(self.custom.batch(size, (*which, *named.values()), *given))
+        if not tree.alike(structure, self.result):
+            raise ShapeError(f"it returned {structure}, not {self.result}")
+        return tuple(found)
+
+
+# What was asked for while a trace was made, by its builder.
+_ASKED: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def _asked(builder: Any) -> dict[Any, Any]:
+    while builder.around is not None:
+        builder = builder.around
+    return _ASKED.setdefault(builder, {})
+
+
+def _name_of(fun: Any) -> str:
+    """A function of ctypes has a name of its own, which is not where others have theirs."""
+    own = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
+    return str(fun.__name__) if own else describe(fun).name
+
+
+class OpaqueFunction:
+    """A function that runs as it is, on ndarrays with values, at each call of a traced function."""
+
+    remembers = True
+
+    def __init__(self, fun: Callable[..., Any]):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.batch: Callable[..., Any] | None = None
+        # For each kind of arguments that it was traced for, the structure of the result, and leaves like its.
+        self.results: dict[Any, Any] = {}
+        self.name = _name_of(fun)
+        self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_Called,), {})
+
+    def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the rule for batches, in the place of a call for each example; returns it.
+
+        `rule(axis_size, in_batched, *args)` gets the arguments, those by keyword last, and for each of them, in its
+        structure, whether it has a first axis of that size; what it returns has one.
+        """
+        self.batch = rule
+        return rule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        call = _Call(self, structure)
+        builder: Any = Op.ambient() if Op.ambient is not None else None
+        if getattr(builder, "world", None) is None:
+            if not any(isinstance(x, Carrier) for x in leaves):
+                return self.fun(*args, **kwargs)
+            outputs = self._called.apply(call, *leaves)
+        else:
+            if not any(map(is_traced, leaves)):
+                leaves.append(builder.lift(np.float64(0.0)))  # it runs at each call all the same
+            try:
+                call.asked = _asked(builder)
+                outputs = self._called.apply(call, *leaves)
+            finally:
+                call.asked = None
+        return tree.unflatten(call.result, outputs)
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        """By reference where another process can import it; else its function and its rule."""
+        return reference(self) or (type(self), (self.fun,), {"batch": self.batch})
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<opaque {self.name}>"
+
+
+def opaque(x: Any) -> Any:
+    """A function whose code no trace enters, or do not trace the code of the package of this name.
+
+    The function that comes back gives what the other one does. In traced code it is called with NumPy arrays and
+    numbers at each call: once, however often the same is asked. It may be in C, read files or ask another process, and
+    is to depend on its arguments alone, and not to update them; those and what it returns are pytrees of arrays, of the
+    same structure, shapes and dtypes whenever the shapes of the arguments are. A derivative of it is a
+    `LostDerivativeError` unless `custom_vjp` or `custom_jvp` has given it a rule, in which it may be called, so that
+    there are derivatives of any order. For `vmap` it is called for each example, or once by the rule that `defvmap`
+    gives.
+
+    Of a package whose name is given, what comes to its functions or objects runs as plain Python, and a value through
+    which a derivative flows cannot be passed to its functions in traced code: that is a TraceError. Say so before
+    anything is traced that uses the package; `settings.opaque_packages` has them all.
+
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> @tg.custom_vjp
+    ... @opaque
+    ... def root(x):
+    ...     return x**0.5  # imagine C
+    >>> root.defvjp(lambda x: (root(x), root(x)), lambda y, ct: (0.5 * ct / y,))
+    >>> print(tg.grad(root)(4.0), tg.grad(tg.grad(root))(4.0))
+    0.25 -0.03125
+    >>> opaque("package.of.mine")
+    >>> tg.settings.reload()
+    """
+    if isinstance(x, str):
+        return opaque_package(x)
+    if not callable(x):
+        raise TypeError(located(f"opaque takes a function or the name of a package, got a {type(x).__name__}"))
+    return OpaqueFunction(x)
