@@ -29,13 +29,15 @@ class Form:
     read. `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. So no nan comes
     of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
     of them. `raises`: there may be values of the operands for which there is no answer but an exception;
-    `foreseen`: code that could catch it is traced with the exception. `order`: how NumPy lays out the answer in memory
-    (`tracegrad.ops.memory`). `rounds`: the answer may have numbers that no operand has.
+    `foreseen`: code that could catch it is traced with the exception; `checks`: it raises for indices, whatever the
+    elements are. `order`: how NumPy lays out the answer in memory (`tracegrad.ops.memory`). `rounds`: the answer may
+    have numbers that no operand has.
     """
 
     cheap: ClassVar[bool] = False
     raises: ClassVar[bool] = False
     foreseen: ClassVar[bool] = False
+    checks: ClassVar[bool] = False
     order: ClassVar[str] = "C"
     rounds: ClassVar[bool] = True
 
@@ -138,7 +140,7 @@ class Gather(Form):
     indices come first, then those that are not indexed."""
 
     rounds = False
-    raises = True
+    raises = checks = True
     order = "picked"
 
     @property
@@ -151,7 +153,7 @@ class Scatter(Form):
     """Zeros of `shape`, with which the first operand is combined at the indices that the others hold, one for each of
     `axes`. If `combine` is "add", it is the transpose of a gather; else "maximum"."""
 
-    raises = True
+    raises = checks = True
     combine: str = "add"
 
     @property
@@ -168,7 +170,7 @@ class Checked(Form):
     """Indices of an axis of `length`, counted from the front; there is no answer for those out of range."""
 
     rounds = False
-    raises = True
+    raises = checks = True
     order = "K"
 
 

@@ -69,7 +69,7 @@ class TraceBuilder(Recording):
         self.settled: list[Node] = []  # whose values were taken for constants, since no input has a part in them
         self.circles: Any = None
         self.differentiated: list[Node] = []
-        self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted
+        self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted, or which check
         self._foreseeing = False
         self.makes_views = True  # whether results of ops are views where NumPy's are
         self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
@@ -416,7 +416,7 @@ class TraceBuilder(Recording):
             if error is not None:
                 self._failed[node] = error
                 raise error
-        elif not self.differentiated:
+        elif not self.differentiated or node.op.form.checks:
             self.raising.append(node)
 
     def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:

@@ -295,7 +295,12 @@ def _made(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     world = trace.world
     shown = [trace.compute(x.node).item() if isinstance(x, Value) else x for x in args]
-    real = function(*shown)
+    try:
+        real = function(*shown)
+    except Exception:  # as other calls raise that have the same seed
+        for x in [x for x in args if isinstance(x, Value)]:
+            trace.observe(x, "a seed")
+        raise
     found = Traced(world, real, Made(function))
     world.made[id(real)] = real
     needed = tuple([world.draws.needs(trace, trace.lift(x).node) if isinstance(x, Value) else x for x in args])

@@ -14,6 +14,7 @@ from tracegrad.errors import DTypeError, ShapeError, TracegradError, Unsupported
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
+from tracegrad.ops.forms import Gather, Scatter
 from tracegrad.records import record
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
@@ -336,11 +337,12 @@ def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[An
     if not raising and all([g.unless_raises is None for g in builder.guards]):  # noqa: C419
         return tuple(builder.guards)
     live = _needed(builder, [*outputs, *(g.node for g in builder.guards if g.unless_raises is None)])
+    checked = {_indexed(node) for node in live} if raising else set()
     for node in raising:
-        if node not in live and not node.regions:
+        if node not in live and not node.regions and (_indexed(node) or node) not in checked:
             error = builder.expect(node)
-            if error is not None:
-                raise error
+            if error is not None:  # whether traced code would have caught it is for Python to find out
+                raise RunsPlainly(f"it raises, or catches, {type(error).__name__}: {error}")
     guards = []
     for guard in builder.guards:
         if guard.unless_raises is not None and guard.unless_raises not in live:
@@ -348,6 +350,15 @@ def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[An
             live |= _needed(builder, [guard.node])
         guards.append(guard)
     return tuple(guards)
+
+
+def _indexed(node: Any) -> Any:
+    """The shape, the axes and the indices that a node raises for: those of what is read, and of its cotangent."""
+    if not isinstance(node.op and node.op.form, Gather | Scatter):
+        return None
+    params = dict(node.params)
+    shape = params["shape"] if "shape" in params else node.inputs[0].aval.shape
+    return shape, params["axes"], node.inputs[1:]
 
 
 def _needed(builder: TraceBuilder, outputs: Sequence[Any]) -> set[Any]:
