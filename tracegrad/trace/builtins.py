@@ -6,6 +6,7 @@ import functools
 import heapq
 import operator
 import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from tracegrad.trace.tracer import Tracer
 __all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
 
 _get = object.__getattribute__
+_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 class Shadowed:
@@ -70,9 +72,26 @@ def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, 
     return np.ndarray(shape, dtype, buffer, offset, strides, order)
 
 
+def _unbound(method: Any) -> Any:
+    """A method of the class of arrays as a function, which takes a traced array as well."""
+    name: str = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        traced = _is_traced(self) and stands_for(self) is np.ndarray
+        return getattr(self, name)(*args, **kwargs) if traced else method(self, *args, **kwargs)
+
+    return call
+
+
+_METHODS = {
+    name: _unbound(method)
+    for name, method in vars(np.ndarray).items()
+    if isinstance(method, _OF_CLASSES) and getattr(Tracer, name, None) is not getattr(object, name, None)
+}
 _EMPTY: Any = making(np.empty, empty)
 # What stands for the class of arrays in traced code.
-ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {"__call__": _array}})
+ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {**_METHODS, "__call__": _array}})
 REWRITTEN[np.ndarray] = ARRAYS
 
 
@@ -169,6 +188,7 @@ def _is_not(a: Any, b: Any) -> bool:
 OTHERS: dict[int, Any] = {
     id(np.isscalar): _isscalar,
     id(np.ndarray): ARRAYS,
+    **{id(vars(np.ndarray)[name]): method for name, method in _METHODS.items()},
     id(operator.is_): _is,
     id(operator.is_not): _is_not,
     **{
