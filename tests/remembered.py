@@ -93,13 +93,13 @@ def in_new_process(folder: Path, cache: Path, names: list[str], first_call: str)
 
 def before_and_now(
     root: Path, cases: Mapping[str, Case], first_call: str, apart: Sequence[str] = (),
-    others: Mapping[str, str] | None = None,
+    others: Mapping[str, str] | None = None, place: str = "",
 ) -> dict[str, tuple[Any, Any]]:  # fmt: skip
     """What each case gives before and now, with `others` as modules beside them. Those `apart` change the process for
-    all that come after them, and have one of their own."""
-    folders = root / "before", root / "now"
+    all that come after them, and have one of their own. The modules lie at this `place` in their folders."""
+    folders = root / "before" / place, root / "now" / place
     for folder, which in zip(folders, ("before", "now")):
-        folder.mkdir()
+        folder.mkdir(parents=True)
         for name, case in cases.items():
             (folder / f"{name}.py").write_text(HEAD + textwrap.dedent(getattr(case, which)))
         for name, text in (others or {}).items():
@@ -114,11 +114,13 @@ def before_and_now(
 
 
 def both_ways(cases: Mapping[str, Case], apart: Sequence[str] = ()) -> Any:
-    """A fixture: what each case gives before and now, where the first call compiles, and where NumPy answers it."""
+    """A fixture: what each case gives before and now, where the first call compiles, where NumPy answers it, and as
+    modules of an installed package, which is another version now."""
 
-    @pytest.fixture(scope="module", params=["compile", "replay"])
+    @pytest.fixture(scope="module", params=["compile", "replay", "installed"])
     def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
-        return before_and_now(tmp_path_factory.mktemp("traces"), cases, request.param, apart)
+        first_call, place = ("compile", "site-packages") if request.param == "installed" else (request.param, "")
+        return before_and_now(tmp_path_factory.mktemp("traces"), cases, first_call, apart, place=place)
 
     return both
 

@@ -521,6 +521,14 @@ def test_each_switch_switches_it_off(cache: DiskCache, switch: str) -> None:
         assert traces(tg.trace(wave), X) == 1
 
 
+def test_packages_that_are_opaque_are_part_of_the_key(cache: DiskCache) -> None:
+    assert traces(tg.trace(wave), X) == 1
+    with settings.override(opaque_packages=frozenset({"package.of.mine"})):
+        assert traces(tg.trace(wave), X) == 1
+        assert traces(tg.trace(wave), X) == 0
+    assert traces(tg.trace(wave), X) == 0
+
+
 def test_what_traces_do_not_see_is_not_kept(cache: DiskCache) -> None:
     for function, x in (
         (lambda x: sys.stdout.write("") or x * 2.0, X),
