@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -334,3 +335,43 @@ def test_copyto(trace: Any) -> Any:
     n = np.zeros(3, int)
     yield attempt(g, n, y), n
     yield attempt(g, n, np.arange(3)), n
+
+
+@program
+def test_what_numpy_refuses_or_gives_of_values_at_the_edge(trace: Any) -> Any:
+    @trace
+    def averaged(x: Any, w: Any) -> Any:
+        return np.average(x, weights=w)
+
+    @trace
+    def masked(y: Any, v: Any) -> Any:
+        np.putmask(y, y > 0, v)
+        return y
+
+    @trace
+    def placed(y: Any, v: Any) -> Any:
+        np.place(y, y > 0, v)
+        return y
+
+    @trace
+    def chosen(x: Any) -> Any:
+        return np.select([x > 0.5, x > -0.5], [x, 0], default=1.5)
+
+    @trace
+    def middle(x: Any) -> Any:
+        return np.median(x)
+
+    for x, w in (([1.0, -1.0], [1.0, -1.0]), ([1.0, 2.0], [1.0, 3.0]), ([], []), ([2.0, 2.0], [0.0, 0.0])):
+        yield attempt(averaged, np.array(x), np.array(w))
+    for change in (masked, placed):
+        for y, v in (
+            (np.array([1, 2]), np.array([0.5, 1.5])), (np.ones(2, "f4"), np.array([0.5, 1.5])),
+            (np.ones(2), np.array([1, 2])), (np.array([1, 2]), np.array([3, 4])), (np.ones(2, "f4"), np.float64(0.5)),
+        ):  # fmt: skip
+            yield attempt(change, y, v)
+            yield y
+    yield chosen(np.array([1.0, -1.0, 0.0], "f4"))
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield middle(np.zeros(0))
+        yield middle(np.array([3.0, 1.0]))

@@ -99,10 +99,19 @@ np.array([x[0], x[0]]); np.logaddexp(x, 0); np.float_power(x, 2); np.deg2rad(x)
 np.linalg.inv(x[..., :3, :3] @ x[..., :3, :3].mT + np.eye(3)); np.cross(x[..., :3], x[..., 1:]); np.vecdot(x, x)
 np.linalg.svd(x)[0]; np.linalg.qr(x)[0]; np.column_stack([x, x]) if x.ndim == 2 else np.dstack([x, x])
 np.dstack([x, x]); np.maximum(x, x.T.copy().T); np.partition(x, 1, 0); np.sinc(x); np.clip(x, 0, None)
+np.concatenate([np.broadcast_to(x[0], x.shape)] * 2); np.concatenate([np.broadcast_to(x[..., :1], x.shape)] * 2, -1)
+np.concatenate([np.broadcast_to(x[0], x.shape), x]); np.stack([np.broadcast_to(x[0], x.shape)] * 2, -1)
+np.concatenate([np.broadcast_to(x[0], x.shape).T, x.T]); np.broadcast_to(x[0], x.shape).astype(np.float32)
+np.insert(x, 0, 1.0, 0); np.insert(x, [0, 2], 1.0, -1); np.insert(x, slice(0, 2), 1.0, 1); np.delete(x, 0, 0)
+np.delete(x, [0, 1], 1); np.delete(x, [0], -1); np.delete(x, slice(None, None, 2), 1); np.delete(x, 1, -1)
+np.delete(x, np.array([True, False, True, False])[: x.shape[1]], 1); np.delete(x, [0, 1]); np.insert(x, 3, 1.0)
+np.float64(x); np.float32(x); np.complex128(x); np.double(x); np.int64(x); np.bool_(x); np.single(x)
 """
 
 # NumPy makes arrays of these without asking their arguments, so that they cannot be given values of the tape.
-MADE_BY_TRACES = re.compile(r"np\.(as|array\(|require|full\(\(2, 3\), x)")
+MADE_BY_TRACES = re.compile(
+    r"np\.(as|array\(|require|full\(\(2, 3\), x|float(32|64)\(|complex128\(|double|int64\(|bool_|single)"
+)
 EXPRESSIONS = [call.strip() for line in CALLS.strip().splitlines() for call in line.split(";")]
 
 

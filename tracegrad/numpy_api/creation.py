@@ -183,6 +183,8 @@ def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
     """A range between traced numbers, of which only the length is asked for."""
     _, (begin, end, by) = together(start, stop, step)
     if bool(equal(by, 0)):
+        if isinstance(step, Carrier) and not step.weak:
+            raise ValueError(located("arange: the step is zero"))
         raise ZeroDivisionError(located("arange: the step is zero"))
     turns = elementwise.ceil(divide(subtract(end, begin), by))
     length = max(int(linear.stop_gradient(turns)), 0)

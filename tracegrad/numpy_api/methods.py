@@ -415,8 +415,7 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
                 located(f"cannot cast array data from {self.dtype} to {kind} according to the rule {casting!r}")
             )
         if kind != self.dtype:
-            made = to_dtype(self, kind)
-            return self.kept(made if order == "K" else laid(made, order, self))
+            return self.kept(laid(to_dtype(self, kind), order, self))
         return in_new_memory(self, order) if copy else with_order(self, order)
 
     def fill(self, value: Any) -> None:

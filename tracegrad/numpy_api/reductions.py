@@ -12,6 +12,7 @@ from tracegrad.numpy_api import ordered
 from tracegrad.numpy_api.operands import (
     arrays,
     assigned,
+    has_value,
     promoted,
     raveled,
     rounded_once,
@@ -238,6 +239,9 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         x, w = promoted([to_float(v) for v in arrays(a, weights)])
         w = weights_along(x, w, axis)
         total = sum(w, axis, None, None, keepdims)
+        none = any_(equal(total, 0.0))
+        if has_value(none) and bool(none):
+            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
         out = divide(sum(multiply(x, w), axis, None, None, keepdims), total)
     return (out, total) if returned else out
 

@@ -102,11 +102,11 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ValueError(located("list of cases must be same length as list of conditions, and not empty"))
     n = len(condlist)
     given = operands(*condlist, *choicelist, default)
-    _, (*choices, out) = together(*given[n:])
+    dtype, (*choices, out) = together(*given[n:])
     for condition, choice in reversed(list(zip(given[:n], choices))):
         if condition.dtype.kind != "b":
             raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
-        out = elementwise.where(condition, choice, out)
+        out = to_dtype(elementwise.where(condition, choice, out), dtype)  # of two Python numbers, too
     return laid(out, "C")
 
 

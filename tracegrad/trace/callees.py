@@ -27,6 +27,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED
 from tracegrad.trace.entrances import entering, without_entrances
@@ -37,7 +39,8 @@ __all__ = ["MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items())}
-_NAMES = frozenset([f.__name__ for f in CALLED]) | NAMES
+_KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # `double`, too
+_NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES
 _NUMPY = ("np", "numpy")
 _LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 # Whether the last bit of what these are given says that a method is called.

@@ -111,13 +111,17 @@ def _of_numpy(kind: Any) -> Any:
         if len(args) != 1 or not isinstance(peer_of(*args), Tracer):
             return kind(*args)
         x = plain(args[0]) if isinstance(args[0], Either) else args[0]
-        return array(x, kind)[()]
+        # An array of this dtype is what NumPy gives: no copy.
+        return x if isinstance(x, Tracer) and x.shape and x.dtype == kind else array(x, kind)[()]
 
     return call
 
 
 _TYPES = (float, int, complex)
-_SCALARS = (np.float32, np.float64, np.complex64, np.complex128, np.int32, np.int64)
+_SCALARS = (
+    np.float16, np.float32, np.float64, np.complex64, np.complex128, np.bool_,
+    np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
+)  # fmt: skip
 # What takes the place of a built-in function that is called.
 CALLED: dict[Any, Callable[..., Any]] = {
     complex: _complex,

@@ -358,7 +358,7 @@ class Tracer(ArrayMethods, Value):
             known = known[:1] if known[0] is operands[0] else []
             if not known or known[0]._is_plain():
                 return
-        elif all(x.stand_in is None or is_row_major(x.stand_in) for x in known):
+        elif all(x._is_plain() or (op.order != "joined" and is_row_major(x._place())) for x in known):
             return
         for each in result if type(result) is tuple else (result,):
             strides = laid_out(op.order, [x._place() for x in known], params, each.aval)

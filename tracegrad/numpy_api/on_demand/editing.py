@@ -49,6 +49,7 @@ from tracegrad.ops.elementwise import (
 )
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import broadcast_to, full, reshape
+from tracegrad.ops.memory import spread
 from tracegrad.ops.op import Carrier, normalize_axis
 
 
@@ -127,10 +128,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     wanted = tuple(count if i == k else m for i, m in enumerate(x.shape))
     joined = concatenate([x, broadcast_to(v, shape=wanted)], k)
     if isinstance(place, Carrier):
-        return laid(picked(joined, _codes(place, n), k), "C")
+        return laid(picked(joined, _codes(place, n), k), "A", x)
     if not isinstance(place, int):
         codes = np.insert(np.arange(n), place, n + np.arange(count))
-    return laid(_in_runs(joined, codes, k), "C")
+    return laid(_in_runs(joined, codes, k), "A", x)
 
 
 def _codes(place: Any, n: int) -> Any:
@@ -160,9 +161,16 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
             mask = greater(_at_places(one, gone, n), 0)
         elif mask.shape != (n,):
             raise ValueError(located(f"boolean array argument obj to delete must be one dimensional and match {n}"))
-        return laid(compress(logical_not(mask), x, k), "C")
+        return laid(compress(logical_not(mask), x, k), _order_left(x, k), x)
     kept = np.delete(np.arange(n), place)
-    return laid(_in_runs(x, kept, k), "C")
+    several = not isinstance(place, slice) and (np.size(place) != 1 or np.asarray(place).dtype.kind == "b")
+    return laid(_in_runs(x, kept, k), _order_left(x, k) if several else "A", x)
+
+
+def _order_left(x: Any, axis: int) -> tuple[int, ...]:
+    """The axes of what a mask along an axis leaves of an array, from the outermost to the innermost."""
+    strides = spread(x._places(x)[0])
+    return (axis, *sorted([k for k in range(len(strides)) if k != axis], key=lambda k: -abs(strides[k])))
 
 
 @implements(np.resize)
@@ -212,6 +220,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """`np.place`: the next value at every place where the mask is true."""
     _target("place", arr)
+    _require_safe(vals, arr)
     peer = peer_of(arr, mask, vals)
     inside, values = raveled(to_dtype(array(mask, peer), bool)), raveled(array(vals, peer))
     if not size_of(values):
@@ -225,9 +234,18 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 def putmask(a: Any, /, mask: Any, values: Any) -> None:
     """`np.putmask`: where the mask is true, the value at that place."""
     _target("putmask", a)
+    _require_safe(values, a)
     peer = peer_of(a, mask, values)
     v = _over_and_over(values, size_of(a), peer)
     _put_where(a, raveled(to_dtype(array(mask, peer), bool)), broadcast_to(v, shape=(size_of(a),)))
+
+
+def _require_safe(values: Any, a: Any) -> None:
+    """NumPy's error where an array would lose something in another; numbers and lists may."""
+    scalar = not hasattr(values, "dtype") or (not values.shape and getattr(values, "_immutable_scalars", False))
+    if not (scalar or isinstance(values, np.generic) or np.can_cast(values.dtype, a.dtype, "safe")):
+        what = f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule 'safe'"
+        raise DTypeError(located(what))
 
 
 def _put_where(a: Any, inside: Any, values: Any) -> None:

@@ -11,8 +11,8 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
-from tracegrad.numpy_api.reductions import weights_along
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of, to_dtype, to_float
+from tracegrad.numpy_api.reductions import mean, weights_along
 from tracegrad.numpy_api.registry import NO_VALUE, implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort, sort
@@ -90,7 +90,10 @@ def _at(x: Any, k: int) -> Any:
 @implements(np.median, refuses=("out",))
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.median`; of two middle elements each has half of the derivative."""
-    rows, kept = _rows("median", a, axis)
+    (x,) = arrays(a)
+    if not size_of(x) and x.dtype.kind != "c":
+        return mean(x, axis, keepdims=keepdims)  # nan, as of no elements
+    rows, kept = _rows("median", x, axis)
     n, unordered = rows.shape[-1], rows.dtype.kind in "fc"
     places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # where nan is, if there is one
     found = to_float(selecting.select(rows, places=places))
