@@ -66,5 +66,5 @@ def test_a_failing_program_is_shrunk_to_the_lines_that_fail() -> None:
             return "another"
         return "found" if any("np.sin" in line for line in program.lines) else None
 
-    found = shrunk(Program(lines, ((3,), (3,)), layout="strided"), failure)
+    found = shrunk(Program(lines, ((3,), (3,)), layout="strided"), failure, layout="C")
     assert found == Program(("v0 = x * 1.0", "v1 = np.sin(v0)"), ((3,), (3,)))

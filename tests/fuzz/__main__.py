@@ -47,7 +47,7 @@ def main() -> int:
         found = _failure(program, compiled, counts)
         if found:
             failed += 1
-            small = shrunk(program, lambda p, compiled=compiled: _failure(p, compiled))
+            small = shrunk(program, lambda p, compiled=compiled: _failure(p, compiled), layout="C")
             sys.stdout.write(
                 f"-- {seed}{' compiled' * compiled}: {found}\n{small.text}{small.shapes} {small.dtype} {small.layout}\n"
             )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-
-from fuzz.writer import Program
+from typing import Any, TypeVar
 
 __all__ = ["shrunk"]
 
+Program = TypeVar("Program", bound=Any)  # a dataclass with `lines`
 
-def shrunk(program: Program, failure: Callable[[Program], str | None]) -> Program:
-    """The program with as few lines as fail with the kind of failure that the whole has, and the plainest argument.
+
+def shrunk(program: Program, failure: Callable[[Program], str | None], **plainest: Any) -> Program:
+    """The program with as few lines as fail with the kind of failure that the whole has, and the plainest attributes.
 
     `failure` says how a program fails, or None. Lines that a later one needs fail otherwise, so they stay.
     """
@@ -22,5 +23,5 @@ def shrunk(program: Program, failure: Callable[[Program], str | None]) -> Progra
         smaller = replace(program, lines=program.lines[:k] + program.lines[k + 1 :])
         if smaller.lines and failure(smaller) == wanted:
             program, k = smaller, min(k, len(smaller.lines))
-    plain = replace(program, layout="C")
+    plain = replace(program, **plainest)
     return plain if failure(plain) == wanted else program

@@ -1,0 +1,69 @@
+"""Writes random programs: some pieces, some of what each can do in the function, and how the world changes."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fuzz_python.pieces import PIECES
+
+__all__ = ["CHANGES", "Program", "write"]
+
+NUMBERS = ("0.5", "-0.25", "0.8", "0.3", "-0.7", "1.2", "0.1", "1.0", "-1.0")
+CHANGES = ("change 0", "change 1", "change 2")
+
+
+@dataclass(frozen=True)
+class Program:
+    """Lines of each kind: of the world, of what can be seen of it, of the function, of changes between its calls; and
+    whether it is an installed module."""
+
+    lines: tuple[tuple[str, str], ...]
+    installed: bool = False
+
+    def of(self, kind: str) -> list[str]:
+        return [text for k, text in self.lines if k == kind]
+
+    @property
+    def text(self) -> str:
+        """The module: the world, and a function `f(x, n)` that returns its arrays and what else it has learnt."""
+        body = [line for text in self.of("body") for line in text.split("\n")]
+        shared = [line for line in dict.fromkeys(body) if line.startswith("global ")]
+        arrays = dict.fromkeys(name for line in body for name in re.findall(r"\bv\d+\b(?= = )", line))
+        lines = [*shared, "facts = []", *[line for line in body if line not in shared]]
+        lines.append(f"return [{', '.join(arrays)}], facts")
+        world = "\n".join(self.of("world"))
+        return f"{world}\ndef f(x, n):\n" + "".join(f"    {line}\n" for line in lines)
+
+    def told(self) -> str:
+        """All of it, for people."""
+        rest = [f"# {kind}: {text!r}" for kind, text in self.lines if kind == "state" or kind in CHANGES]
+        return "\n".join([self.text + f"# installed: {self.installed}", *rest, ""])
+
+
+def _filled(rng: random.Random, text: str, i: int, arrays: list[str], new: str = "") -> str:
+    holes: dict[str, Any] = {
+        "i": str(i), "m": str(rng.randint(0, 3)), "v": new, "A": rng.choice(arrays[-3:]), "B": rng.choice(arrays),
+        "c": rng.choice(NUMBERS), "d": rng.choice(NUMBERS),
+    }  # fmt: skip
+    return re.sub(r"@([imvABcd])(?![a-z])", lambda m: holes[m[1]], text)
+
+
+def write(seed: int) -> Program:
+    """The program of this seed. It may be none that Python runs: whoever uses it asks Python first."""
+    rng = random.Random(seed)
+    pieces = [*enumerate(rng.sample(PIECES, rng.randint(2, 5)))]
+    world = [("world", _filled(rng, piece.world, i, ["x"])) for i, piece in pieces if piece.world]
+    state = [("state", _filled(rng, text, i, ["x"])) for i, piece in pieces for text in piece.state]
+    uses = [(i, rng.choice(piece.uses)) for i, piece in pieces for _ in range(rng.choice([1, 1, 2]))]
+    rng.shuffle(uses)
+    arrays, body = ["x", "x"], []
+    for i, use in uses:
+        new = f"v{len(body)}"
+        body.append(("body", _filled(rng, use, i, arrays, new)))
+        arrays.append(new)
+    changes = [(rng.choice(CHANGES), _filled(rng, rng.choice(piece.changes), i, ["x"]))
+               for i, piece in pieces if piece.changes for _ in range(rng.choice([1, 1, 2]))]  # fmt: skip
+    return Program((*world, *state, *body, *changes), rng.random() < 0.5)
