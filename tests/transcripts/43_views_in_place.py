@@ -32,3 +32,16 @@ y.T.expand(-1, 2).mul_(3.0)
 y.sum().backward()
 print(y, x.grad)
 error(lambda: (x[:1] * 1).expand(2, 3).sin_(), first="unsupported operation: more than one element")
+
+# --- what is retained adds up over two passes
+for way in (lambda v: v[...], lambda v: v.flatten(), lambda v: v):
+    x = torch.tensor([0.4], requires_grad=True)
+    v = x * 1
+    v.retain_grad()
+    w = way(v)
+    before = w.sum()
+    v.exp_()
+    (g,) = torch.autograd.grad((w * 0.5).sum() * w.sum() + before * 0.3, [x], create_graph=True)
+    print(v.grad)
+    (g * g).sum().backward()
+    print(v.grad, x.grad)

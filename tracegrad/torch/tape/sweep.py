@@ -294,8 +294,11 @@ class Sweep:
     def write_retained(self) -> None:
         """Add what is retained to `grad`."""
         for x, ct in self.retained:
-            new = ct if self.create_graph else rewrap(owned(ct, self.given), None)
-            x._grad = new if x._grad is None else x._grad + new
+            old = x._grad
+            if self.create_graph:
+                x._grad = ct.clone() if old is None else old + ct
+            else:
+                x._grad = rewrap(owned(ct, self.given) if old is None else old.array + ct, None)
 
 
 def _made_at(node: Node) -> str:
