@@ -202,9 +202,9 @@ def test_tensor_of_tensors_has_no_history_and_as_tensor_keeps_it() -> None:
 def test_the_default_dtype_is_that_of_python_floats_only() -> None:
     dtypes.set_default_dtype(np.float32)
     single = ["tensor(1.0)", "tensor([1, 2.5])", "tensor([])", "zeros(2)", "full((), 2.0)", "arange(0.5, 3)", "rand(2)",
-              "linspace(0, 1, 3)", "eye(2)", "randn(2)", "tensor([tensor(1.0), tensor(2.0)])"]  # fmt: skip
-    double = ["tensor(np.ones(2))", "tensor(np.float64(1.0))", "tensor([np.float64(1.0)])", "zeros(2, dtype=float64)",
+              "linspace(0, 1, 3)", "eye(2)", "randn(2)", "tensor([tensor(1.0), tensor(2.0)])",
               "full((), np.float64(2.0))"]  # fmt: skip
+    double = ["tensor(np.ones(2))", "tensor(np.float64(1.0))", "tensor([np.float64(1.0)])", "zeros(2, dtype=float64)"]
     assert {made(each).dtype.name for each in single} == {"float32"}
     assert {made(each).dtype.name for each in double} == {"float64"}
     assert made("tensor([1, 2])").dtype == np.int64
@@ -245,9 +245,12 @@ def test_can_cast_follows_the_kinds_of_numbers(from_: str, to: str, allowed: boo
     assert dtypes.can_cast(np.dtype(from_), np.dtype(to)) is allowed
 
 
-def test_promotion_is_numpys() -> None:
-    assert dtypes.promote_types(np.int32, np.float32) == np.float64
+def test_promotion_is_pytorchs() -> None:
+    assert dtypes.promote_types(np.int32, np.float32) == np.float32
+    assert dtypes.promote_types(np.int64, np.complex64) == np.complex64
+    assert dtypes.promote_types(np.float64, np.complex64) == np.complex128
     assert dtypes.result_type(factories.ones(2, dtype=np.float32), 1.5) == np.float32
+    assert dtypes.result_type(factories.ones(2, dtype=np.float32), factories.tensor(2.0)) == np.float32
     assert dtypes.result_type(factories.ones(2, dtype=np.int8), 1.5) == np.float64
     assert dtypes.result_type(np.ones(2, np.float32), 1j) == np.complex64
     assert (dtypes.result_type(1, 2), dtypes.result_type(1, 2.0)) == (np.int64, np.float64)

@@ -277,3 +277,26 @@ def test_writes_through_expanded_tensors_that_repeat_nothing(trace: Any) -> Any:
         y = f(x)
         y.sum().backward()
         yield y, x.grad
+
+
+@program
+def test_dtypes_are_pytorchs_and_follow_the_default_dtype(trace: Any) -> Any:
+    @trace
+    def results(x: Any, n: Any, d: Any) -> Any:
+        return (
+            x * np.sqrt(2.0), x * n, n / (n + 1), x + n[0], x * d, tg.exp(n), n * 2.5, tg.stack([x, n]), tg.ones(2),
+            F.mse_loss(x, n), tg.where(x > 0, n, 0.5), tg.full((2,), np.float64(1)), tg.cat([n, x]) * d,
+        )  # fmt: skip
+
+    x, n, d = tg.ones(2, dtype=tg.float32), tg.arange(2), tg.tensor(2.0, dtype=tg.float64)
+    before = tg.get_default_dtype()
+    try:
+        for dtype in (tg.float32, tg.float64, tg.float32):
+            tg.set_default_dtype(dtype)
+            yield [(each, str(each.dtype)) for each in results(x, n, d)]
+            leaf = tg.ones(2, dtype=tg.float32, requires_grad=True)
+            factor = tg.tensor(2.0, dtype=tg.float64, requires_grad=True)
+            results(leaf, n, factor)[-1].sum().backward()
+            yield leaf.grad, str(leaf.grad.dtype), factor.grad, str(factor.grad.dtype)
+    finally:
+        tg.set_default_dtype(before)

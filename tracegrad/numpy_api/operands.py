@@ -61,6 +61,13 @@ def operand(x: Any, peer: Any) -> Any:
     """`x` as the ops take it beside `peer`: a literal, or a value of the peer's kind."""
     if type(x) in LITERALS:
         return x
+    if isinstance(x, np.generic) and peer is not None and peer.common_dtype is not None:
+        number = x.item()  # beside Tensors, NumPy's numbers are as Python's
+        return number if type(number) in LITERALS else _array_of(x, peer)
+    return _array_of(x, peer)
+
+
+def _array_of(x: Any, peer: Any) -> Any:
     if isinstance(x, Carrier):
         return x if peer is None or x.level == peer.level else peer._lift(x)
     if isinstance(x, np.ndarray | np.generic):
@@ -103,7 +110,7 @@ def array(x: Any, peer: Any) -> Any:
     """As `operand`, with a Python scalar made an array of no axes and NumPy's default dtype."""
     if type(x) in LITERALS:
         return constant(full(shape=(), value=x, dtype=np.asarray(x).dtype.name), peer)
-    return operand(x, peer)
+    return _array_of(x, peer)
 
 
 def arrays(*xs: Any) -> list[Any]:
@@ -186,23 +193,34 @@ def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
 
 def together(*xs: Any) -> tuple[np.dtype[Any], list[Any]]:
     """The dtype of the result of a choice between `xs`, and these in it; Python numbers wrap around as NumPy has it."""
-    given = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
-    dtype = supported(np.result_type(*(x(0) if isinstance(x, type) and x in LITERALS else x for x in given)))
+    dtype = supported(_common_dtype(xs))
     return dtype, [np.asarray(x).astype(dtype).item() if is_literal(x) else to_dtype(x, dtype) for x in xs]
 
 
+def _common_dtype(xs: Sequence[Any]) -> Any:
+    """The dtype that values and numbers share: by NumPy's promotion, or that of the carriers among them."""
+    rule = getattr(lead(xs), "common_dtype", None)
+    if rule is not None:
+        return rule([(weak_dtype(x), 0 if is_literal(x) else len(x.shape)) for x in xs])
+    given = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
+    return np.result_type(*(x(0) if isinstance(x, type) and x in LITERALS else x for x in given))
+
+
 def to_float(x: Any) -> Any:
-    """`x`, with integers and booleans taken to float64; complex numbers stay."""
+    """`x`, with integers and booleans taken to float64, of Tensors to the default dtype; complex numbers stay."""
     if type(x) in LITERALS:
         return x if type(x) is complex else float(x)
-    return x if x.dtype.kind in "fc" else cast(x, dtype="float64")
+    if x.dtype.kind in "fc":
+        return x
+    rule = getattr(x, "common_dtype", None)
+    return cast(x, dtype="float64" if rule is None else rule([(float, 0)]).name)
 
 
 def promoted(xs: Sequence[Any], dtype: Any = None, casting: Any = "same_kind") -> list[Any]:
     """Arrays in their common dtype, or in `dtype` where `casting` allows it."""
     if dtype is None and all(x.dtype is xs[0].dtype for x in xs):
         return list(xs)
-    common = supported(np.result_type(*(x.dtype for x in xs)) if dtype is None else dtype)
+    common = supported(_common_dtype(xs) if dtype is None else dtype)
     for x in xs:
         if not np.can_cast(x.dtype, common, casting):
             raise DTypeError(located(f"cannot cast from {x.dtype} to {common} by the casting rule {casting!r}"))

@@ -41,6 +41,8 @@ class Carrier:
     level = Level.PLAIN
     weak = False
     takes_any = False
+    # The dtype of a result of (dtype or class of a number, number of axes) pairs, if NumPy's promotion is not meant.
+    common_dtype: Any = None
 
     @property
     def aval(self) -> Aval:

@@ -51,7 +51,7 @@ from tracegrad.trace.sources import (
     Weak,
 )
 from tracegrad.trace.state import Called, Context, Name
-from tracegrad.trace.tape_effects import GradMode
+from tracegrad.trace.tape_effects import DefaultDtype, GradMode
 from tracegrad.trace.users import is_user_code, is_user_function
 from tracegrad.tree import TreeDef
 from tracegrad.tree.kinds import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
@@ -73,7 +73,7 @@ _KNOWN: dict[str, Callable[[], Any]] = {
 _PARTS: dict[Any, Sequence[str]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
 _OF_PARENT: tuple[type[Source], ...] = (Attribute, Item, Child)
 _OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Name, Context)
-_OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode)
+_OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, DefaultDtype)
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
 _MOST_BYTES = 2**18  # of an array that is kept
 

@@ -26,6 +26,7 @@ from tracegrad.torch.modes import STATE, enable_grad
 from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.saved import Packed, made_by, modified
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
+from tracegrad.torch.tape.tensor import of_array
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.drawn import again
 from tracegrad.trace.signature import Call
@@ -156,7 +157,7 @@ class OnTape:
 
 def tensor_of(array: Any, root: int, node: Any) -> Tensor:
     """An output as a Tensor: number `root` of those that `node` has the derivative of, if that is not negative."""
-    out = Tensor(np.asarray(array))
+    out: Tensor = of_array(np.asarray(array))
     if root >= 0 and node is not None:
         out._requires, out._edge = True, (node, root)
     return out

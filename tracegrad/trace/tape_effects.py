@@ -7,10 +7,11 @@ from typing import Any
 
 from tracegrad.avals import Aval
 from tracegrad.records import record
+from tracegrad.torch.functions.promotion import DEFAULT
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.sources import Source
 
-__all__ = ["GradMode", "TapeTrace"]
+__all__ = ["DefaultDtype", "GradMode", "TapeTrace"]
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------
@@ -27,6 +28,21 @@ class GradMode(Source):
 
     def __str__(self) -> str:
         return "is_grad_enabled()"
+
+
+class DefaultDtype(Source):
+    """The name of the dtype of Tensors that are made of Python floats."""
+
+    __slots__ = ()
+
+    def read(self) -> str:
+        return DEFAULT.dtype.name
+
+    def text(self, name: Callable[[Any], str]) -> str:
+        return f"{name(DEFAULT)}.dtype.name"
+
+    def __str__(self) -> str:
+        return "get_default_dtype()"
 
 
 # -- what a trace leaves -----------------------------------------------------------------------------------------------

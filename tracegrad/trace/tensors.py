@@ -16,13 +16,14 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.records import record
+from tracegrad.torch.functions.promotion import DEFAULT
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
 from tracegrad.torch.tape.tape import Node as TapeNode
 from tracegrad.torch.tape.tape import next_number
 from tracegrad.trace.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.sources import Argument, Attribute, Fixed, Source
-from tracegrad.trace.tape_effects import GradMode
+from tracegrad.trace.tape_effects import DefaultDtype, GradMode
 from tracegrad.trace.templates import Piece
 
 __all__ = ["StandIn", "Tensors"]
@@ -102,6 +103,10 @@ class Tensors:
         world.assume(Attribute(source, "is_leaf"), "equals", real.is_leaf)
         capture = self.builder.capture(real.array, Attribute(source, "array"))
         return self._stand_in(real, source, capture.node)
+
+    def asks_default_dtype(self) -> None:
+        """What the trace does depends on the default dtype."""
+        self.builder.world.assume(DefaultDtype(None, ""), "equals", DEFAULT.dtype.name)
 
     def known(self) -> list[tuple[Tensor, Source]]:
         """The Tensors from outside that have stand-ins, and where they are found."""

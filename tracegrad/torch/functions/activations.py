@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops import activations, linear
 from tracegrad.ops.elementwise import (
     absolute,
@@ -33,7 +33,7 @@ from tracegrad.ops.elementwise import (
 from tracegrad.ops.elementwise import tanh as tanh_of
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import floating
+from tracegrad.torch.functions.arguments import floating, in_floats
 from tracegrad.torch.functions.dims import dim_of, one, size_error, type_name
 from tracegrad.torch.functions.registry import FUNCTIONS
 
@@ -95,7 +95,7 @@ def celu(input: Any, alpha: float = 1.0) -> Any:
 
 def prelu(input: Any, weight: Any) -> Any:
     """x above 0, weight * x elsewhere, with one weight, or one for each channel: the size of dimension 1."""
-    x, w = (to_float(v) for v in arrays(input, weight))
+    x, w = in_floats(arrays(input, weight))
     if w.shape not in ((), (1,)):
         if len(w.shape) != 1 or len(x.shape) < 2 or w.shape[0] != x.shape[1]:
             channels = x.shape[1] if len(x.shape) > 1 else 1

@@ -8,10 +8,11 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.numpy_api.operands import operands, to_float
+from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Carrier, lead
 from tracegrad.torch.functions.dims import one
 
-__all__ = ["alike", "as_node", "counted", "floating", "is_number", "of_one_kind", "pair"]
+__all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", "of_one_kind", "pair"]
 
 
 def of_one_kind(xs: Any) -> bool:
@@ -47,6 +48,18 @@ def floating(x: Any) -> Any:
     """An array of a floating dtype: integers and booleans as float64."""
     x = one(x)
     return x if x.dtype.kind in "fc" else to_float(x)
+
+
+def in_floats(xs: Any) -> list[Any]:
+    """`xs`, with integers and booleans in the floating dtype that they have beside the others; numbers as floats."""
+    floats = [v for v in xs if not is_number(v) and v.dtype.kind in "fc"]
+    if not floats or getattr(lead(xs), "common_dtype", None) is None:
+        return [to_float(v) for v in xs]
+    return [to_float(v) if is_number(v) else _in_float(v, floats) for v in xs]
+
+
+def _in_float(x: Any, floats: list[Any]) -> Any:
+    return x if x.dtype.kind in "fc" else cast(x, dtype=floats[0].dtype.name)
 
 
 def is_number(x: Any) -> bool:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.operands import arrays, promoted
 from tracegrad.numpy_api.selection import band
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, equal, multiply, subtract, where
@@ -14,7 +14,7 @@ from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import named
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import softmax
-from tracegrad.torch.functions.arguments import as_node
+from tracegrad.torch.functions.arguments import as_node, in_floats
 from tracegrad.torch.functions.noise import dropout
 from tracegrad.torch.functions.registry import FUNCTIONS
 
@@ -23,7 +23,7 @@ __all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """The p-norm of x1 - x2 + eps along the last dimension."""
-    x, y = promoted([to_float(v) for v in arrays(x1, x2)])
+    x, y = promoted(in_floats(arrays(x1, x2)))
     return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
 
 

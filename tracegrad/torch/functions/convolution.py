@@ -13,14 +13,15 @@ import math
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.operands import arrays, promoted
 from tracegrad.ops import linear
 from tracegrad.ops.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import concatenate, reshape
 from tracegrad.ops.op import named
-from tracegrad.torch.functions.arguments import as_node
+from tracegrad.torch.functions.arguments import as_node, in_floats
 from tracegrad.torch.functions.dims import integers, lengths, size_error
+from tracegrad.torch.functions.promotion import require_one_dtype
 
 __all__ = [
     "Sizes", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "for_each",
@@ -72,7 +73,8 @@ def padded_by(x: Any, low: Sizes, high: Sizes, value: float) -> Any:
 # -- convolution ---------------------------------------------------------------------------------------------------
 def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
                  count: int) -> Any:  # fmt: skip
-    x, w, *rest = promoted([to_float(v) for v in arrays(*(v for v in (input, weight, bias) if v is not None))])
+    require_one_dtype(input, weight)
+    x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
     x, has_batch = with_batch(x, count, f"conv{count}d")
     strides, dilations = for_each(stride, count), for_each(dilation, count)
     if len(w.shape) != count + 2 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
@@ -146,7 +148,7 @@ def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 # -- transposed convolution ----------------------------------------------------------------------------------------
 def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, more: Any, groups: int, dilation: Any,
                 count: int) -> Any:  # fmt: skip
-    x, w, *rest = promoted([to_float(v) for v in arrays(*(v for v in (input, weight, bias) if v is not None))])
+    x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
     x, has_batch = with_batch(x, count, f"conv_transpose{count}d")
     strides, dilations, around, behind = (for_each(v, count) for v in (stride, dilation, padding, more))
     outputs = _outputs(x, w, rest, groups)

@@ -14,6 +14,7 @@ from tracegrad.ops.op import named
 from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.functions.products import addmm, matmul, mm
+from tracegrad.torch.functions.promotion import require_one_dtype
 
 __all__ = ["embedding", "linear"]
 
@@ -27,6 +28,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]]), np.array([0.5, 0.0])).tolist()
     [[11.5, 17.0]]
     """
+    require_one_dtype(input, weight)
     x, w, *rest = arrays(*(v for v in (input, weight, bias) if v is not None))
     if len(w.shape) != 2:
         product = matmul(x, w)

@@ -15,13 +15,14 @@ import numpy as np
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api import products, selection
 from tracegrad.numpy_api.linalg import matrices, square_matrices
-from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_float
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linalg
 from tracegrad.ops.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.elementwise import equal, multiply, square, subtract, where
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
+from tracegrad.torch.functions.arguments import in_floats
 from tracegrad.torch.functions.complex_numbers import conj
 from tracegrad.torch.functions.dims import copied, dim_of, one, size_error
 from tracegrad.torch.functions.norms import cond, matrix_norm, norm, vector_norm
@@ -78,7 +79,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
     >>> solve_triangular(np.array([[2.0, 9.0], [1.0, 4.0]]), np.array([[2.0], [9.0]]), upper=False).tolist()
     [[1.0], [2.0]]
     """
-    x, y = promoted([to_float(v) for v in arrays(A, B)])
+    x, y = promoted(in_floats(arrays(A, B)))
     if len(y.shape) < 2:
         raise size_error("linalg.solve_triangular: The input tensor B must have at least 2 dimensions.")
     x = square_matrices("solve_triangular", x)
@@ -107,7 +108,7 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
     >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()
     [[1.0]]
     """
-    x, y = promoted([to_float(v) for v in arrays(L, B)])
+    x, y = promoted(in_floats(arrays(L, B)))
     return _cholesky_solve(matrices("cholesky_solve", y), square_matrices("cholesky_solve", x), upper=upper)
 
 
@@ -167,7 +168,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         raise size_error(
             f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
-    x, y = promoted([to_float(v) for v in arrays(A, B)])
+    x, y = promoted(in_floats(arrays(A, B)))
     x = matrices("lstsq", x)
     known = rcond is None or driver == "gels"
     rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if known else float(rcond)  # type: ignore[arg-type]

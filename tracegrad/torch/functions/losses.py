@@ -28,7 +28,7 @@ from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import cast, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, bind, named, one_node
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import alike, as_node, floating, is_number, pair
+from tracegrad.torch.functions.arguments import alike, as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.dims import lengths, one, size_error, type_name
 from tracegrad.torch.functions.special import xlogy
 
@@ -59,7 +59,7 @@ def _beside(input: Any, target: Any) -> tuple[Any, Any]:
     x, y = pair(input, target)
     if not is_number(y) and x.dtype.kind == "f" and alike((x, y)) is not None:
         return x, y
-    x, y = promoted([to_float(v) for v in arrays(x, y)])
+    x, y = promoted(in_floats(arrays(x, y)))
     if x.shape != y.shape:
         warnings.warn(
             f"Using a target size ({y.shape}) that is different to the input size ({x.shape}). This "
@@ -145,7 +145,7 @@ def _huber(x: Any, y: Any, delta: float) -> Any:
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between vectors along `dim`, their norms being taken as at least `eps`."""
-    x, y = broadcast_arrays("cosine_similarity", promoted([to_float(v) for v in arrays(x1, x2)]))
+    x, y = broadcast_arrays("cosine_similarity", promoted(in_floats(arrays(x1, x2))))
     return reductions.sum(multiply(*(_unit(v, dim, eps) for v in (x, y))), dim)
 
 
@@ -270,7 +270,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
 
     ValueError if the shapes differ.
     """
-    x, y = promoted([to_float(v) for v in arrays(input, target)])
+    x, y = promoted(in_floats(arrays(input, target)))
     if x.shape != y.shape:
         raise ValueError(
             located(
@@ -298,7 +298,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     >>> binary_cross_entropy_with_logits(np.array([1000.0, -1000.0]), np.array([1.0, 1.0]), reduction="none").tolist()
     [0.0, 1000.0]
     """
-    x, y = promoted([to_float(v) for v in arrays(input, target)])
+    x, y = promoted(in_floats(arrays(input, target)))
     if x.shape != y.shape:
         raise ValueError(located(f"Target size ({y.shape}) must be the same as input size ({x.shape})"))
     weight, pos_weight = (None if v is None else floating(v) for v in (weight, pos_weight))
@@ -320,7 +320,7 @@ def kl_div(input: Any, target: Any, size_average: None = None, reduce: None = No
 
     `reduction` may also be "batchmean", the sum over the size of dimension 0.
     """
-    x, y = promoted([to_float(v) for v in arrays(input, target)])
+    x, y = promoted(in_floats(arrays(input, target)))
     loss = multiply(exp(y), subtract(y, x)) if log_target else subtract(xlogy(y, y), multiply(y, x))
     if reduction == "batchmean":
         return divide(reductions.sum(loss), float(x.shape[0] if x.shape else 1))

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.operands import arrays, promoted
 from tracegrad.ops.elementwise import (
     add,
     divide,
@@ -26,6 +26,7 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.torch.functions import reductions
+from tracegrad.torch.functions.arguments import in_floats
 from tracegrad.torch.functions.attention import pairwise_distance
 from tracegrad.torch.functions.dims import size_error
 from tracegrad.torch.functions.losses import checked, mean_or_sum
@@ -38,7 +39,7 @@ __all__ = [
 
 
 def _floats(*xs: Any) -> list[Any]:
-    return promoted([to_float(x) for x in arrays(*xs)])
+    return promoted(in_floats(arrays(*xs)))
 
 
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,

@@ -29,7 +29,7 @@ from tracegrad.numpy_api.operands import to_dtype
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops import linear
 from tracegrad.ops.op import Carrier, named
-from tracegrad.torch.functions import complex_numbers, parts, products, registry
+from tracegrad.torch.functions import complex_numbers, parts, products, promotion, registry
 from tracegrad.torch.functions.dims import SizeError, broadcast_shapes, dim_of, lengths, not_real, size_error, type_name
 
 __all__ = ["TensorMethods"]
@@ -106,6 +106,7 @@ class TensorMethods:
     _tracks_views = False
     _concrete_masks = True
     _immutable_scalars = False
+    common_dtype = staticmethod(promotion.common_dtype)
 
     # -- hooks ---------------------------------------------------------------------------------------------
     shape: Any

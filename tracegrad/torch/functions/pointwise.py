@@ -1,7 +1,8 @@
 """Functions of one element: PyTorch's names and signatures over the elementwise ops.
 
 Every one takes arrays, Tensors and traced arrays of shapes that broadcast, and Python numbers, which take the dtype of
-the arrays beside them; the dtypes are NumPy's. Functions of real numbers take integers and booleans as float64. At a
+the arrays beside them. The dtypes are PyTorch's for Tensors (see `promotion`) and NumPy's for other arrays. Functions
+of real numbers take integers and booleans in the default dtype of Tensors, which for other arrays is float64. At a
 kink the derivative is PyTorch's. In-place forms have an underscore behind their name.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, ufuncs
-from tracegrad.numpy_api.operands import operands, to_float
+from tracegrad.numpy_api.operands import operands
 from tracegrad.ops import activations
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.declare import Elementwise
@@ -35,7 +36,7 @@ from tracegrad.ops.elementwise import (
     where,
 )  # fmt: skip
 from tracegrad.ops.op import Carrier, Op, bind, named, one_node
-from tracegrad.torch.functions.arguments import as_node, counted, floating, is_number, pair
+from tracegrad.torch.functions.arguments import as_node, counted, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.dims import copied, one
 from tracegrad.torch.functions.registry import ONE_OP, function
 
@@ -87,8 +88,7 @@ def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = F
         return op(*pair(input, other))
 
     def on_reals(input: Any, other: Any) -> Any:
-        x, y = pair(input, other)
-        return op(to_float(x), to_float(y))
+        return op(*in_floats(pair(input, other)))
 
     fn = on_reals if real else call
     fn.__name__, fn.__doc__ = names[0], f"{op.__doc__}, element by element."
@@ -375,7 +375,7 @@ def clamp_max(input: Any, max: Any) -> Any:
 def copysign_(input: Any, other: Any) -> Any:
     """The magnitude of `input` with the sign of `other`"""
     x, y = pair(input, other)
-    return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(to_float(x), y))
+    return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(in_floats((x, y))[0], y))
 
 
 def _ignoring_nan(name: str, better: Elementwise, x: Any, y: Any) -> Any:

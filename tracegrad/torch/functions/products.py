@@ -17,6 +17,7 @@ from tracegrad.ops.elementwise import add, multiply, power
 from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions.dims import broadcast_shapes, dim_of, one, size_error
 from tracegrad.torch.functions.parts import diagonal
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, method
 
 __all__ = ["addmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer"]
@@ -32,6 +33,7 @@ def matmul(input: Any, other: Any) -> Any:
     >>> matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0])).tolist()
     [3.0, 7.0]
     """
+    require_one_dtype(input, other)
     x, y = arrays(input, other)
     ranks = len(x.shape), len(y.shape)
     if ranks == (2, 2):
@@ -88,6 +90,7 @@ def mm(input: Any, mat2: Any) -> Any:
     >>> mm(np.ones((2, 3)), np.ones((3, 1))).tolist()
     [[3.0], [3.0]]
     """
+    require_one_dtype(input, mat2)
     x, y = arrays(input, mat2)
     for name, v in (("self", x), ("mat2", y)):
         if len(v.shape) != 2:
@@ -102,6 +105,7 @@ def bmm(input: Any, mat2: Any) -> Any:
     >>> bmm(np.ones((2, 1, 3)), np.ones((2, 3, 1))).tolist()
     [[[3.0]], [[3.0]]]
     """
+    require_one_dtype(input, mat2)
     x, y = arrays(input, mat2)
     _check_batches(x, y)
     return named("BmmBackward0", contraction.matmul(x, y)) if x.dtype == y.dtype else _batches(x, y)
@@ -125,6 +129,7 @@ def mv(input: Any, vec: Any) -> Any:
     >>> mv(np.ones((2, 3)), np.ones(3)).tolist()
     [3.0, 3.0]
     """
+    require_one_dtype(input, vec)
     x, y = arrays(input, vec)
     if (len(x.shape), len(y.shape)) != (2, 1):
         raise size_error(f"vector + matrix @ vector expected, got 1, {len(x.shape)}, {len(y.shape)}")
@@ -155,6 +160,7 @@ def dot(input: Any, tensor: Any) -> Any:
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
     11.0
     """
+    require_one_dtype(input, tensor)
     x, y = arrays(input, tensor)
     _check_vectors(x, y)
     return _dot(x, y)
@@ -171,6 +177,7 @@ def vdot(input: Any, other: Any) -> Any:
     >>> vdot(np.array([1j, 2.0]), np.array([1j, 1.0])).item()
     (3+0j)
     """
+    require_one_dtype(input, other)
     x, y = arrays(input, other)
     _check_vectors(x, y)
     return _vdot(x, y)
@@ -196,6 +203,7 @@ def inner(input: Any, other: Any) -> Any:
             "inner() the last dimension must match on both input tensors but got shapes "
             f"{list(x.shape)} and {list(y.shape)}"
         )
+    require_one_dtype(input, other)
     return _dot(x, y) if len(x.shape) == len(y.shape) == 1 else _inner(x, y)
 
 
@@ -246,6 +254,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     >>> addmm(np.ones(2), np.ones((1, 3)), np.ones((3, 2)), alpha=2).tolist()
     [[7.0, 7.0]]
     """
+    require_one_dtype(mat1, mat2)
     x, a, b = arrays(input, mat1, mat2)
     for name, v in (("mat1", a), ("mat2", b)):
         if len(v.shape) != 2:
@@ -264,6 +273,7 @@ def _addmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 @function("addmv", in_place=True)
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """`beta * input + alpha * (mat @ vec)`, the input broadcast."""
+    require_one_dtype(mat, vec)
     x, a, b = arrays(input, mat, vec)
     if (len(a.shape), len(b.shape)) != (2, 1):
         raise size_error(f"vector + matrix @ vector expected, got {len(x.shape)}, {len(a.shape)}, {len(b.shape)}")
@@ -297,6 +307,7 @@ def _addr(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 @function("baddbmm", in_place=True)
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """`beta * input + alpha * bmm(batch1, batch2)`, the input broadcast."""
+    require_one_dtype(batch1, batch2)
     x, a, b = arrays(input, batch1, batch2)
     _check_batches(a, b)
     _check_added(x, (*a.shape[:2], b.shape[2]))
@@ -311,6 +322,7 @@ def _baddbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 @function("addbmm", in_place=True)
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """`beta * input + alpha * bmm(batch1, batch2).sum(0)`, the input broadcast."""
+    require_one_dtype(batch1, batch2)
     x, a, b = arrays(input, batch1, batch2)
     _check_batches(a, b)
     _check_added(x, (a.shape[1], b.shape[2]))
@@ -333,6 +345,8 @@ def einsum(equation: str, *operands: Any) -> Any:
     if not isinstance(equation, str):
         raise refuse("einsum with lists of dimensions", "write the subscripts as a string")
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
+    for x in given[1:]:
+        require_one_dtype(given[0], x)
     return _einsum(arrays(*given), equation=equation)
 
 
@@ -348,6 +362,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), 1).shape
     (2, 4)
     """
+    require_one_dtype(a, b)
     x, y = arrays(a, b)
     return _tensordot(x, y, dims=dims)
 

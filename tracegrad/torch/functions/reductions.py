@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import reductions as numpy_reductions
-from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
+from tracegrad.numpy_api.operands import arrays, to_dtype
 from tracegrad.numpy_api.reductions import accumulator
 from tracegrad.ops import reduction
 from tracegrad.ops.elementwise import (
@@ -31,7 +31,7 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.linear import cast, keep_axes, reduce_sum
 from tracegrad.ops.op import Carrier, Op, bind, named, one_node
-from tracegrad.torch.functions.arguments import as_node, floating
+from tracegrad.torch.functions.arguments import as_node, floating, in_floats
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm
 from tracegrad.torch.functions.registry import FUNCTIONS, function
@@ -314,7 +314,7 @@ def _norm(x: Any, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
 @function("dist")
 def dist(input: Any, other: Any, p: float = 2) -> Any:
     """The p-norm of input - other."""
-    x, y = (to_float(v) for v in arrays(input, other))
+    x, y = in_floats(arrays(input, other))
     return _dist(x, y, float(p))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.reductions import accumulator
 from tracegrad.ops import linear, scans
 from tracegrad.ops.elementwise import (
@@ -17,7 +17,7 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.linear import reduced_shape, reshape
 from tracegrad.ops.op import Op, named
-from tracegrad.torch.functions.arguments import as_node, floating, is_number
+from tracegrad.torch.functions.arguments import as_node, floating, in_floats, is_number
 from tracegrad.torch.functions.dims import dim_of, dims_of, one, size_error
 from tracegrad.torch.functions.reductions import as_dtype, axes_of, sum
 from tracegrad.torch.functions.registry import FUNCTIONS, function
@@ -93,7 +93,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
             return sum(v, k)
         ends = add(*(reshape(along(v, k, i, i + 1), shape=reduced_shape(v.shape, (k,))) for i in (0, n - 1)))
         return named("MulBackward1", multiply(subtract(sum(v, k), multiply(ends, 0.5)), dx))
-    v, points = (to_float(u) for u in arrays(y, x))
+    v, points = in_floats(arrays(y, x))
     k = dim_of(dim, len(v.shape))
     n = v.shape[k]
     if len(points.shape) == 1:

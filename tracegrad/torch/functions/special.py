@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 from tracegrad.numpy_api import selection, ufuncs
-from tracegrad.numpy_api.operands import to_float
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops import special
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.op import named
-from tracegrad.torch.functions.arguments import as_node, floating, is_number, pair
+from tracegrad.torch.functions.arguments import as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.pointwise import of_one
 from tracegrad.torch.functions.reductions import log_softmax, logsumexp, softmax
 from tracegrad.torch.functions.registry import FUNCTIONS, function
@@ -73,7 +72,7 @@ def rad2deg(input: Any) -> Any:
 def logaddexp2(input: Any, other: Any) -> Any:
     """log2(2**input + 2**other), without overflow"""
     x, y = pair(input, other)
-    return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, to_float(x), to_float(y))
+    return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
 
 
 @function("logit", in_place=True)
@@ -95,7 +94,7 @@ def sinc(input: Any) -> Any:
 @function("xlogy", in_place=True)
 def xlogy(input: Any, other: Any) -> Any:
     """input * log(other), and 0 where `input` is 0 and `other` is not nan"""
-    x, y = (to_float(v) for v in pair(input, other))
+    x, y = in_floats(pair(input, other))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
     return named(name, ops.xlogy(x, y))
 
@@ -115,7 +114,7 @@ def entr(input: Any) -> Any:
 
 def xlog1py(input: Any, other: Any) -> Any:
     """input * log(1 + other), and 0 where `input` is 0 and `other` is not nan."""
-    x, y = (to_float(v) for v in pair(input, other))
+    x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
     return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, x, y)
 

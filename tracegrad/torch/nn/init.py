@@ -16,9 +16,9 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.torch.functions.generator import source
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape import random as draws
 from tracegrad.torch.tape.random import Generator
+from tracegrad.torch.tape.tensor import of_array
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
@@ -258,4 +258,4 @@ def _require(tensor: Any, count: int) -> None:
 
 
 def _as(tensor: Any, array: Any) -> Any:
-    return Tensor(np.asarray(array, tensor.dtype))
+    return of_array(np.asarray(array, tensor.dtype))

@@ -13,6 +13,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.dtypes import get_default_dtype
+from tracegrad.torch.tape.tensor import of_array
 
 __all__ = ["Buffer", "Parameter", "is_buffer", "is_parameter"]
 
@@ -48,8 +49,7 @@ def _leaf(data: Any, requires_grad: bool) -> Any:
         raise RuntimeError(
             located("Only Tensors of floating point and complex dtype can require gradients: pass requires_grad=False")
         )
-    made = Tensor._inside if not isinstance(array, np.ndarray) else Tensor
-    return made(array, requires_grad)
+    return of_array(array, requires_grad)
 
 
 class Parameter(Tensor, metaclass=_OfParameters):

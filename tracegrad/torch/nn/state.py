@@ -12,6 +12,7 @@ from tracegrad.errors import located
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.parameter import Parameter, is_parameter
 from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.tensor import of_array
 
 __all__ = ["Stateful"]
 
@@ -223,10 +224,10 @@ def _listed(what: str, keys: list[str]) -> list[str]:
 
 def _copy(place: _Place, array: Any) -> None:
     with no_grad():
-        place.now.copy_(Tensor(np.asarray(array)))
+        place.now.copy_(of_array(np.asarray(array)))
 
 
 def _assign(place: _Place, array: Any) -> None:
     now = place.now
-    made = Parameter(array, now.requires_grad) if is_parameter(now) else Tensor(array)
+    made = Parameter(array, now.requires_grad) if is_parameter(now) else of_array(array)
     place.table[place.name] = made

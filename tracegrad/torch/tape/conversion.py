@@ -17,7 +17,7 @@ from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Carrier, named
 from tracegrad.torch.tape.dtypes import DTYPES
 from tracegrad.torch.tape.factories import check_device, tensor_method
-from tracegrad.torch.tape.tensor import Tensor
+from tracegrad.torch.tape.tensor import Tensor, held
 
 __all__: list[str] = []
 
@@ -138,8 +138,7 @@ def cuda(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
 # -- to copies and bytes ---------------------------------------------------------------------------------------------
 def _remade(cls: Any, array: np.ndarray[Any, Any], requires_grad: bool, state: dict[str, Any]) -> Any:
     """A leaf of class `cls`, with the attributes that the user gave to it."""
-    out = cls.__new__(cls)
-    Tensor.__init__(out, array, requires_grad)
+    out = held(cls.__new__(cls), array, requires_grad)
     vars(out).update(state)
     return out
 

@@ -1,7 +1,7 @@
 """Dtypes under PyTorch's names: NumPy's dtype objects, what is asked of them, and the default floating dtype.
 
 `DTYPES` is the table of names to export; `float`, `int` and `bool` are names of dtypes only there. As in PyTorch,
-`float` is float32 and `int` is int32; promotion is NumPy's.
+`float` is float32 and `int` is int32.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import numpy as np
 
 from tracegrad.avals import weak_dtype
 from tracegrad.errors import located
+from tracegrad.torch.functions import promotion
+from tracegrad.torch.functions.promotion import DEFAULT, default_dtype
 
 __all__ = [
     "DTYPES", "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point", "promote_types",
@@ -36,19 +38,13 @@ DTYPES.update(
 )  # fmt: skip
 
 
-class _Default:
-    """The dtype that Python floats become in a new Tensor, for the whole process."""
-
-    dtype: DType = DTYPES["float64"]
-
-
 def get_default_dtype() -> DType:
     """The dtype of a Tensor made of Python floats, or of nothing that has a dtype; float64 unless set.
 
     >>> get_default_dtype()
     dtype('float64')
     """
-    return _Default.dtype
+    return default_dtype()
 
 
 def set_default_dtype(dtype: Any) -> None:
@@ -62,13 +58,7 @@ def set_default_dtype(dtype: Any) -> None:
     given = np.dtype(dtype)
     if given not in (DTYPES["float16"], DTYPES["float32"], DTYPES["float64"]):
         raise TypeError(located("only floating-point types are supported as the default type"))
-    _Default.dtype = DTYPES[given.name]
-
-
-def default_complex() -> DType:
-    """The dtype of a Tensor made of Python complex numbers: the one whose parts have the default dtype,
-    or are of single precision if that is half."""
-    return DTYPES["complex128" if _Default.dtype == DTYPES["float64"] else "complex64"]
+    DEFAULT.dtype = DTYPES[given.name]
 
 
 # -- questions about a dtype ---------------------------------------------------------------------------------------
@@ -104,30 +94,24 @@ def _asked_dtype(x: Any) -> Any:
 
 
 def result_type(*xs: Any) -> DType:
-    """The dtype that an operation on `xs` (Tensors, arrays, dtypes, Python numbers) computes in, by NumPy's rules.
+    """The dtype that an operation on `xs` (Tensors, arrays, dtypes, Python numbers) computes in, by PyTorch's rules.
 
     >>> result_type(np.ones(2, "float32"), 1.5)
     dtype('float32')
     >>> result_type(1, 2.5)
     dtype('float64')
     """
-    asked = [_asked_dtype(x) for x in xs]
-    if all(isinstance(each, type) for each in asked):  # Python numbers alone
-        widest = max(asked, key=(bool, int, float, complex).index)
-        return {bool: DTYPES["bool"], int: DTYPES["int64"], float: get_default_dtype(), complex: default_complex()}[
-            widest
-        ]
-    # A Python type stands for a number of that type: any value does, since NumPy looks at the type alone.
-    return np.result_type(*(each(1) if isinstance(each, type) else each for each in asked))
+    return promotion.common_dtype([(_asked_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
-    """The smallest dtype that both can be promoted to, by NumPy's rules.
+    """The smallest dtype that both can be promoted to, by PyTorch's rules: floating ones keep their precision beside
+    integers.
 
     >>> promote_types(np.int32, np.float32)
-    dtype('float64')
+    dtype('float32')
     """
-    return np.promote_types(type1, type2)
+    return promotion.promote_types(np.dtype(type1), np.dtype(type2))
 
 
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

@@ -21,7 +21,8 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import creation
 from tracegrad.ops import linear
 from tracegrad.ops.op import Carrier, Op
-from tracegrad.torch.tape.dtypes import check_requires_grad, default_complex, get_default_dtype
+from tracegrad.torch.functions.promotion import default_complex
+from tracegrad.torch.tape.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensor import Tensor, of_array
 
 __all__ = [
@@ -325,6 +326,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
     if not isinstance(size, list | tuple):
         raise TypeError(located(f"full(): argument 'size' must be tuple of ints, not {type(size).__name__}"))
     value = _number("full", fill_value)
+    value = value.item() if isinstance(value, np.generic) else value  # NumPy's numbers are as Python's
     if dtype is None:
         dtype = _literal_dtype(value) or getattr(value, "dtype", None) or np.asarray(value).dtype
     return wrap(_filled_with(shape_of("full", (size,)), value, _dtype(dtype)), requires_grad)

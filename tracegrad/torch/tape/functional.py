@@ -90,7 +90,8 @@ def _input(i: int, primal: Any) -> Recorded:
     alias: Recorded = fresh(source, tag=0) if source.requires_grad else source
     if not alias.requires_grad:
         source = alias
-        alias = type(source)(source._snapshot(), requires_grad=True)  # type: ignore[call-arg]
+        alias = source._like(source._snapshot())
+        alias._requires = True
         alias._inner = True  # type: ignore[attr-defined]
     if source.weak:
         alias.__class__ = WeakArray

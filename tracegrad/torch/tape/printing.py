@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.records import record
-from tracegrad.torch.tape.dtypes import DTYPES, default_complex, get_default_dtype
+from tracegrad.torch.functions.promotion import default_complex
+from tracegrad.torch.tape.dtypes import DTYPES, get_default_dtype
 
 __all__ = ["format_of", "get_printoptions", "html_of", "options_set", "set_printoptions", "text_of", "text_of_array"]
 

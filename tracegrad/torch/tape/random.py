@@ -75,7 +75,7 @@ def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
     if dtype == HALF:  # in steps of 2**-11: rounded, one of float32 may be 1
-        return np.asarray(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048, HALF)
+        return _array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048).astype(HALF)
     return _array(bits.random(shape, dtype.type))
 
 
@@ -87,7 +87,7 @@ def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":  # the variance of the whole is one
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
-        return np.asarray(bits.standard_normal(shape, np.float32), HALF)
+        return _array(bits.standard_normal(shape, np.float32)).astype(HALF)
     return _array(bits.standard_normal(shape, dtype.type))
 
 

@@ -23,6 +23,7 @@ from tracegrad.ops.carriers import Holder
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.generator import drawn
+from tracegrad.torch.functions.promotion import DEFAULT, common_dtype, in_one_dtype
 from tracegrad.torch.tape.pullbacks import needs_of
 from tracegrad.torch.tape.saved import copy_of_borrowed, own
 from tracegrad.torch.tape.tape import Spec
@@ -54,10 +55,13 @@ class Writing:
         # Whether all that the function did follows from its arguments, as far as a key knows them.
         self.repeats = True
         self.drawn = drawn[0]
+        # Whether a Tensor is among the inputs, whose promotion is PyTorch's.
+        self.as_pytorch = False
 
     def part(self, tensor: Any) -> Part:
         """The part that stands for a Tensor."""
         found = self.parts.get(id(tensor))
+        self.as_pytorch = self.as_pytorch or tensor.common_dtype is not None
         if found is None:
             own(tensor)
             array = tensor._snapshot()
@@ -110,6 +114,10 @@ class Part(ArrayMethods, Holder):
         self.writing, self.array, self.weak, self.slot = writing, array, False, Slot(len(writing.values))
         writing.values.append(array)
 
+    @property
+    def common_dtype(self) -> Any:
+        return common_dtype if self.writing.as_pytorch else None
+
     def concrete(self, asked: str) -> Any:
         self.writing.repeats = False
         return self.array if isinstance(self.array, _ndarray) else self.array.concrete(asked)
@@ -120,7 +128,9 @@ class Part(ArrayMethods, Holder):
         return self.writing.part(x) if hasattr(x, "_snapshot") else self.writing.constant(x)
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        parts = [x if is_literal(x) else self._lift(x) for x in operands]
+        parts = tuple([x if is_literal(x) else self._lift(x) for x in operands])
+        if self.writing.as_pytorch:
+            parts = in_one_dtype(op, parts)
         arrays = tuple([x.array if isinstance(x, Part) else x for x in parts])
         answer = _computed(op, arrays, params)
         several = answer.__class__ is tuple
@@ -340,9 +350,9 @@ def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[A
     if function is None or given is None:
         return None
     if not kwargs:
-        return function, given
+        return function, given, DEFAULT.dtype
     named = _arguments(tuple(kwargs.values()))
-    return None if named is None else (function, given, tuple(kwargs), named)
+    return None if named is None else (function, given, DEFAULT.dtype, tuple(kwargs), named)
 
 
 def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...] | None:

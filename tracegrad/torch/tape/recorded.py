@@ -22,6 +22,7 @@ from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.memory import arranged, has_order, relaid
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.torch.functions.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing, dual, views
 from tracegrad.torch.tape.cases import is_ready, shapes_of
@@ -72,6 +73,8 @@ class Recorded(TapeCarrier):
     def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results of any op on any operands, recorded."""
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
+        if self.common_dtype is not None:
+            arrays = in_one_dtype(op, arrays)
         before = traps()
         try:
             set_traps(QUIET)
@@ -446,7 +449,7 @@ def _recorded(
         node.answer = tuple([kept(x) if k in plan.answers else s for k, (x, s) in enumerate(zip(outs, spec))])
     else:
         node.answer = kept(outs[0]) if plan.answer else spec
-    node.shapes = shapes_of(arrays, outs[0].array) if plan.elementwise else None
+    node.shapes = shapes_of(operands, outs[0].array) if plan.elementwise else None
     return node
 
 

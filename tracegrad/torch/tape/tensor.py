@@ -33,8 +33,9 @@ from tracegrad.torch.tape.printing import format_of, html_of, text_of
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad, Moving, wrapper
 
-__all__ = ["TapeArray", "Tensor", "WeakArray", "of_array"]
+__all__ = ["TapeArray", "Tensor", "WeakArray", "held", "of_array"]
 
+_new = object.__new__
 _NO_LEAF = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
     "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
@@ -53,12 +54,9 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     _counter: Any
 
     def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
-        if array.__class__ is not np.ndarray and not isinstance(array, Carrier):
+        if not isinstance(array, Carrier):
             array, requires_grad = _as_pytorch_has_it((array, requires_grad, *sizes))
-        self.array = array
-        self._counter = None if STATE.inference else [0]
-        if requires_grad:
-            self._requires = True
+        held(self, array, requires_grad)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         way = self._of_ufunc.get(ufunc)
@@ -344,6 +342,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 def _as_pytorch_has_it(given: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
     """The array of a Tensor made by its class, of data or of sizes, in the default dtype; `tensor` does that better."""
     data, requires_grad, *sizes = given
+    if isinstance(data, np.ndarray) and (data.dtype == get_default_dtype() or data.dtype.kind == "c"):
+        return data, requires_grad
     if not hasattr(data, "__index__") or isinstance(data, np.ndarray):
         return np.array(data, get_default_dtype()), requires_grad
     rest = [] if requires_grad is False else [requires_grad, *sizes]
@@ -460,7 +460,17 @@ TapeArray._face = TapeArray
 
 def of_array(array: Any, requires_grad: bool = False) -> Any:
     """A leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
-    return (Tensor._inside if isinstance(array, Carrier) else Tensor)(array, requires_grad)
+    if isinstance(array, Carrier):
+        return Tensor._inside(array, requires_grad)
+    return held(_new(Tensor), array, requires_grad)
+
+
+def held(tensor: Any, array: Any, requires_grad: bool) -> Any:
+    """A Tensor that is new, as a leaf that holds `array`."""
+    tensor.array, tensor._counter = array, None if STATE.inference else [0]
+    if requires_grad:
+        tensor._requires = True
+    return tensor
 
 
 def _on_tape(array: Any, edge: Any) -> Any:
@@ -470,10 +480,7 @@ def _on_tape(array: Any, edge: Any) -> Any:
         array, moving = array.array, array.dual
     if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
         return edge.variable
-    if array.__class__ is np.ndarray:
-        out: Any = Tensor(array)
-    else:
-        out = of_array(array if isinstance(array, Carrier) else np.asarray(array))
+    out = of_array(array if isinstance(array, Carrier | np.ndarray) else np.asarray(array))
     if edge:
         out._requires, out._edge = True, edge
     out._dual = moving

@@ -14,6 +14,7 @@ import numpy as np
 from tracegrad.errors import warn_of_constant
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.torch.functions.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.indexing import get_item
 from tracegrad.torch.tape.recorded import Recorded
@@ -58,6 +59,7 @@ class TracedTensor(Tensor):
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         given = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in given])
+        arrays = in_one_dtype(op, arrays)
         return self._result(op, given, arrays, params, self._traced(op, arrays, params))
 
     def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
