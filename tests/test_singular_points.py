@@ -96,3 +96,79 @@ def test_rows_that_where_does_not_choose_add_nothing_to_a_derivative(reduction: 
         np.testing.assert_allclose(gradient(x), expected, rtol=1e-13)
     with tg.disable_jit():
         np.testing.assert_allclose(gradient(x), expected, rtol=1e-13)
+
+
+# Functions of a matrix by its eigenvectors or singular vectors, and where, at equal values, their derivatives are nan.
+WEIGHTS = np.random.default_rng(3).standard_normal((3, 3))
+DIRECTION = WEIGHTS + WEIGHTS.T
+TURNED = np.linalg.qr(WEIGHTS)[0]
+ENDS = {
+    "identity": np.eye(3),
+    "two equal": np.diag([1.0, 1.0, 2.0]),
+    "two zeros": np.diag([0.0, 0.0, 2.0]),
+    "none equal": WEIGHTS @ WEIGHTS.T + np.eye(3),
+}
+
+
+def _spectral(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def function(a: Any) -> Any:
+        w, v = np.linalg.eigh(a)
+        return np.sum(WEIGHTS * ((v * f(w)) @ v.T))
+
+    return function
+
+
+def _projector(a: Any) -> Any:
+    v = np.linalg.eigh(a)[1][:, :2]
+    return np.sum(WEIGHTS * (v @ v.T))
+
+
+def _polar(a: Any) -> Any:
+    u, _, vt = np.linalg.svd(a)
+    return np.sum(WEIGHTS * (u @ vt @ TURNED))
+
+
+def _rebuilt(a: Any) -> Any:
+    u, s, vt = np.linalg.svd(a)
+    return np.sum(WEIGHTS * ((u * s) @ vt))
+
+
+def _generalized(a: Any) -> Any:
+    return np.sum(WEIGHTS[0] * scipy.linalg.eigh(a, np.eye(3))[1][:, -1]) ** 2
+
+
+SPECTRAL: dict[str, tuple[Callable[[Any], Any], set[str]]] = {
+    "sum of squares of eigenvalues": (lambda a: np.sum(np.linalg.eigh(a)[0] ** 2), set()),
+    "log det by eigvalsh": (lambda a: np.sum(np.log(np.linalg.eigvalsh(a + np.eye(3)))), set()),
+    "sum of squares of singular values": (lambda a: np.sum(np.linalg.svd(a)[1] ** 2), set()),
+    "rebuilt": (_spectral(lambda w: w), {"identity", "two equal", "two zeros"}),
+    "log1p": (_spectral(np.log1p), {"identity", "two equal", "two zeros"}),
+    "zero there": (_spectral(lambda w: w * (w - 1.0)), {"identity", "two equal", "two zeros"}),
+    "leading vector": (lambda a: np.sum(WEIGHTS[0] * np.linalg.eigh(a)[1][:, -1]) ** 2, {"identity"}),
+    "leading vector, generalized": (_generalized, {"identity"}),
+    "projector": (_projector, {"identity"}),
+    "polar factor": (_polar, {"two zeros"}),
+    "of singular values": (_rebuilt, {"identity", "two equal", "two zeros"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("at", ENDS)
+@pytest.mark.parametrize("name", SPECTRAL)
+def test_a_derivative_by_way_of_equal_eigenvalues_is_right_or_nan(name: str, at: str) -> None:
+    function, unknown = SPECTRAL[name]
+    x, h = ENDS[at], 1e-5
+    right = np.nan
+    if at not in unknown:
+        right = (function(x + h * DIRECTION) - function(x - h * DIRECTION)) / (2 * h)
+    gradient = tg.grad(lambda a: function(a))
+    reverse = [np.sum(gradient(x) * DIRECTION) for _ in range(2)]
+    with tg.disable_jit():
+        reverse.append(np.sum(tg.grad(lambda a: function(a))(x) * DIRECTION))
+    batched = tg.vmap(tg.grad(lambda a: function(a)))(np.stack([x, ENDS["none equal"]]))
+    reverse.append(np.sum(batched[0] * DIRECTION))
+    np.testing.assert_allclose(reverse, right, rtol=1e-5, atol=1e-8)
+    assert np.isfinite(batched[1]).all()
+    forward = tg.jvp(lambda a: function(a), (x,), (DIRECTION,))[1]
+    if not np.isnan(forward) or at == "none equal":
+        np.testing.assert_allclose(forward, right, rtol=1e-5, atol=1e-8)

@@ -4,14 +4,17 @@ An op gives all parts of a factorization, because LAPACK computes them together 
 others. What has no cotangent costs nothing. The rules hold for complex matrices, whose adjoints are what the transposed
 are of real ones.
 
-Where eigenvalues (or singular values) are equal, their vectors are not functions of the matrix: a cotangent of them
-comes back as inf or nan, as in PyTorch, while one of the values alone comes back finite. Complex vectors are determined
-but for their phases; a function that depends on these has the derivative that it has where they do not turn.
+Where eigenvalues (or singular values) are equal, their vectors are not functions of the matrix: a derivative by way of
+these is nan, as in JAX and PyTorch, also where a function of the whole has one (a matrix square root, by values and
+vectors): what their cotangents say of it is 0 / 0. A function of vectors alone that stays as it is when those of equal
+values are turned has its derivative; so has one of the values alone. Complex vectors are determined but for their
+phases; a function that depends on these has the derivative that it has where they do not turn.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -20,13 +23,29 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.complex_numbers import complex_, conj, imag, real, real_of
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import add, divide, equal, logical_and, multiply, negative, subtract, where
+from tracegrad.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    equal,
+    less_equal,
+    logical_and,
+    logical_not,
+    multiply,
+    negative,
+    subtract,
+    where,
+)  # fmt: skip
 from tracegrad.ops.linalg import adjoint, band, columns, matrices, solve_triangular, square, well_conditioned
-from tracegrad.ops.linear import concatenate, reduce_sum, reshape, zeros_like
+from tracegrad.ops.linear import concatenate, reduce_sum, reshape, stop_gradient, unreduce, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.reduction import reduce_max
 from tracegrad.ops.samples import uniform
 
 __all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
+
+
+Shape = tuple[int, ...]
 
 
 def _as_row(v: Any) -> Any:
@@ -43,10 +62,28 @@ def _total(*terms: Any) -> Any:
     return functools.reduce(add, present) if present else None
 
 
-def _ratio(x: Any, y: Any) -> Any:
-    """x / y, where 0 / 0 is 0."""
-    nothing = logical_and(equal(x, 0.0), equal(y, 0.0))
-    return where(nothing, 0.0, divide(x, where(nothing, 1.0, y)))
+def _ratio(x: Any, y: Any, size: Any, alone: bool) -> Any:
+    """x / y; what has the divisor 0 is nan, but 0 if `alone`, and if it is nothing but rounding beside `size`."""
+    none = equal(y, 0.0)
+    quotient = where(none, math.nan, divide(x, where(none, 1.0, y)))
+    if not alone or 0 in x.shape:
+        return quotient
+    nothing = logical_and(none, less_equal(absolute(x), _rounding(size, x.shape)))
+    return where(nothing, 0.0, quotient)
+
+
+def _rounding(x: Any, shape: Shape) -> Any:
+    """A bound of the rounding of sums of products such as the elements of the matrices `x`, in `shape`."""
+    axes = (len(shape) - 2, len(shape) - 1)
+    largest = reduce_max(absolute(stop_gradient(x)), axes=axes)
+    return unreduce(multiply(largest, 16 * x.shape[-1] * float(np.finfo(x.dtype).eps)), shape, axes)
+
+
+def _turns(x: Any, gaps: Any, size: Any, alone: bool) -> Any:
+    """The ratio of matrices by how two vectors turn against each other, and none does against itself."""
+    n = x.shape[-1]
+    itself = logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
+    return where(itself, 0.0, _ratio(x, gaps, size, alone))
 
 
 def _lower(x: Any, k: int = 0) -> Any:
@@ -239,8 +276,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any, *, lower: bool) -> list[Any]:
     mixed = None
     if ct_v is not None:
         turned = matmul(adjoint(v), ct_v)
-        skew = _off_phase(multiply(subtract(turned, adjoint(turned)), 0.5))
-        mixed = matmul(v, _ratio(skew, subtract(_as_row(w), _as_column(w))))
+        mixed = matmul(v, _turns(_skew(turned), subtract(_as_row(w), _as_column(w)), turned, ct_w is None))
     scaled = None if ct_w is None else multiply(v, _as_row(ct_w))
     return [matmul(_total(scaled, mixed), adjoint(v))]
 
@@ -250,24 +286,14 @@ def _(tangents: Any, ans: Any, x: Any, *, lower: bool) -> tuple[Any, Any]:
     w, v = ans
     t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     moved = matmul(t, v)
-    mixed = _ratio(_off_diagonal(matmul(adjoint(v), moved)), subtract(_as_row(w), _as_column(w)))
+    mixed = _turns(matmul(adjoint(v), moved), subtract(_as_row(w), _as_column(w)), moved, False)
     products = _column_products(v, moved)
     return real(products) if x.dtype.kind == "c" else products, matmul(v, mixed)
-
-
-def _off_diagonal(x: Any) -> Any:
-    n = x.shape[-1]
-    return where(band(n, n, -1), x, where(band(n, n, 0), 0.0, x))
 
 
 def _column_products(x: Any, y: Any) -> Any:
     """The inner product of each column of `x` with that of `y`."""
     return reduce_sum(multiply(conj(x) if x.dtype.kind == "c" else x, y), axes=(len(x.shape) - 2,))
-
-
-def _off_phase(x: Any) -> Any:
-    """A skew matrix by which columns turn, without the phases, which are its diagonal of complex numbers."""
-    return _off_diagonal(x) if x.dtype.kind == "c" else x
 
 
 def _eigh_samples() -> Any:
@@ -323,67 +349,69 @@ def _(x: Aval) -> Several:
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     # J. Townsend, "Differentiating the singular value decomposition" (2016).
     (u, s, vh), (ct_u, ct_s, ct_vh) = ans, cts
-    m, n = x.shape[-2:]
-    row = _as_row(s)
+    (m, n), v, alone = x.shape[-2:], adjoint(vh), ct_s is None
+    ct_v = None if ct_vh is None else adjoint(ct_vh)
     core = None if ct_s is None else multiply(u, _as_row(ct_s))
-    if ct_u is not None:
-        core = _total(core, matmul(u, multiply(_turn(u, ct_u, s), row)))
-        if m > n:
-            core = add(core, _ratio(_outside(u, ct_u), row))
     if x.dtype.kind == "c":
-        core = _total(core, _pull_phases(ans, ct_u, ct_vh))
-    if ct_vh is None:
-        return [matmul(core, vh)]
-    v, ct_v = adjoint(vh), adjoint(ct_vh)
-    core = _total(core, matmul(u, multiply(_as_column(s), _turn(v, ct_v, s))))
+        core = _total(core, _pull_phases(ans, ct_u, ct_v, alone))
+    if ct_u is not None or ct_v is not None:
+        core = _total(core, matmul(u, _pull_turns(ans, ct_u, ct_v, alone)))
+    if ct_u is not None and m > n:
+        core = add(core, _ratio(_outside(u, ct_u), _as_row(s), ct_u, alone))
     out = matmul(core, vh)
-    return [add(out, matmul(u, adjoint(_ratio(_outside(v, ct_v), row)))) if n > m else out]
+    if ct_v is None or n <= m:
+        return [out]
+    return [add(out, matmul(u, adjoint(_ratio(_outside(v, ct_v), _as_row(s), ct_v, alone))))]
 
 
-def _turn(basis: Any, ct: Any, s: Any) -> Any:
-    return _ratio(_off_phase(_skew(basis, ct)), _gaps(s))
+def _pull_turns(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
+    """What turning the columns of U and V adds: both alike by differences of singular values, against each other by
+    their sums."""
+    u, s, vh = ans
+    of_u, of_v = (None if ct is None else matmul(adjoint(x), ct) for x, ct in ((u, ct_u), (adjoint(vh), ct_v)))
+    both, against = _total(of_u, of_v), _total(of_u, None if of_v is None else negative(of_v))
+    row, column = _as_row(s), _as_column(s)
+    alike = _turns(_skew(both), subtract(row, column), both, alone)
+    return add(alike, _turns(_skew(against), add(row, column), both, alone))
 
 
-def _pull_phases(ans: Any, ct_u: Any, ct_vh: Any) -> Any:
+def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
     """What turning the columns of complex U and V against each other adds: by half of it in each."""
     u, s, vh = ans
     against = _total(
         None if ct_u is None else imag(_column_products(u, ct_u)),
-        None if ct_vh is None else negative(imag(_column_products(adjoint(vh), adjoint(ct_vh)))),
+        None if ct_v is None else negative(imag(_column_products(adjoint(vh), ct_v))),
     )
-    return None if against is None else multiply(u, _as_row(complex_(0.0, _ratio(against, add(s, s)))))
-
-
-def _gaps(s: Any) -> Any:
-    """The differences of the squares of the singular values."""
-    row, column = _as_row(s), _as_column(s)
-    return multiply(subtract(row, column), add(row, column))
+    if against is None:
+        return None
+    phases = _ratio(_as_row(against), _as_row(add(s, s)), _as_row(against), alone)
+    return multiply(u, complex_(0.0, phases))
 
 
 @svd.def_jvp
 def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = ans
-    v, row, column, gaps = adjoint(vh), _as_row(s), _as_column(s), _gaps(s)
+    v, row, column = adjoint(vh), _as_row(s), _as_column(s)
     right, left = matmul(tangents[0], v), matmul(adjoint(tangents[0]), u)
-    inner, flipped = matmul(adjoint(u), right), matmul(vh, left)
-    mixed_u = _ratio(_off_diagonal(add(multiply(inner, row), multiply(column, flipped))), gaps)
-    mixed_v = _ratio(_off_diagonal(add(multiply(column, inner), multiply(flipped, row))), gaps)
+    inner = matmul(adjoint(u), right)
+    alike = _turns(subtract(inner, _skew(inner)), subtract(row, column), inner, False)
+    against = _turns(_skew(inner), add(row, column), inner, False)
+    mixed_u, mixed_v = add(alike, against), subtract(alike, against)
     t_u, t_v = matmul(u, mixed_u), matmul(v, mixed_v)
     moved = _column_products(u, right)
     if x.dtype.kind == "c":
-        phases = _as_row(complex_(0.0, _ratio(imag(moved), add(s, s))))
+        phases = complex_(0.0, _ratio(_as_row(imag(moved)), _as_row(add(s, s)), inner, False))
         t_u, t_v, moved = add(t_u, multiply(u, phases)), subtract(t_v, multiply(v, phases)), real(moved)
     if m > n:
-        t_u = add(t_u, _ratio(_outside(u, right), row))
+        t_u = add(t_u, _ratio(_outside(u, right), row, right, False))
     if n > m:
-        t_v = add(t_v, _ratio(_outside(v, left), row))
+        t_v = add(t_v, _ratio(_outside(v, left), row, left, False))
     return t_u, moved, adjoint(t_v)
 
 
-def _skew(basis: Any, ct: Any) -> Any:
-    turned = matmul(adjoint(basis), ct)
-    return subtract(turned, adjoint(turned))
+def _skew(x: Any) -> Any:
+    return multiply(subtract(x, adjoint(x)), 0.5)
 
 
 def _outside(basis: Any, ct: Any) -> Any:
