@@ -39,6 +39,8 @@ def spell_guard(to: Writer, guard: Guard) -> list[Any]:
     elif kind == "aval":
         found = [expected[0].str, list(expected[1])]
     elif kind == "items":
+        if len(expected) > _MOST_ITEMS:
+            raise Unkept(f"the {len(expected) - 1} items of {guard.source}")
         found = [to.number(expected[0]), *map(to.value, expected[1:])]
     else:
         # A tuple that is to be this one is that of the defaults of a function.
@@ -48,6 +50,7 @@ def spell_guard(to: Writer, guard: Guard) -> list[Any]:
     return [to.source(guard.source), kind, found]
 
 
+_MOST_ITEMS = 4096
 _SINGLE = ("object", "constant")  # what is compared by identity
 
 

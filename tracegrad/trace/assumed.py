@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections import deque
 from collections.abc import Hashable, Sequence
@@ -124,11 +125,19 @@ def _same_items(found: list[Any], expected: list[Any]) -> bool:
     """Whether these are the same objects, or equal values of the same type."""
     if len(found) != len(expected):
         return False
-    return all(
-        a is b or (isinstance(a, _ATOMS) and isinstance(b, _ATOMS) and exact(a) == exact(b))
-        or (type(a) is type(b) is tuple and _same_items([*a], [*b]))
-        for a, b in zip(found, expected)
-    )  # fmt: skip
+    return all(map(operator.is_, found, expected)) or all(map(_same_item, found, expected))
+
+
+def _same_item(a: Any, b: Any) -> bool:
+    if a is b or type(a) is not type(b):
+        return a is b
+    if type(a) in _DISTINCT:
+        return bool(a == b)
+    return exact(a) == exact(b) if isinstance(a, _ATOMS) else type(a) is tuple and _same_items([*a], [*b])
+
+
+# Of these, equal ones are the same to code that does not compare identities.
+_DISTINCT = frozenset({int, str, bytes, bool})
 
 
 def keys_of(x: Any) -> Any:

@@ -62,7 +62,6 @@ from tracegrad.trace.writes import Writes
 __all__ = ["World"]
 
 _CACHED = type(functools.lru_cache(len))
-_MOST_ITEMS = 4096
 
 
 def _fields(x: Any) -> list[Any]:
@@ -208,7 +207,7 @@ class World(Assumptions):
         elif shadow.is_user_object(value):
             self.assume(source, "type", type(value))
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
-        if collection and type(value) not in LENT and len(value) <= _MOST_ITEMS:
+        if collection and type(value) not in LENT:
             self.assume(source, "items", all_of(value))
 
     def _value(self, value: Any, source: Source) -> None:
@@ -434,7 +433,7 @@ class World(Assumptions):
         if self.open and isinstance(real, dict | set):
             self._require_values(real, f"the keys of {source} are" if isinstance(real, dict) else f"{source} holds")
         if not self.open or isinstance(real, set):
-            if self.open and len(real) <= _MOST_ITEMS:
+            if self.open:
                 self.assume(source, "items", all_of(real))
             return [*enumerate(real)]
         self.assume(source, "keys", keys_of(real))

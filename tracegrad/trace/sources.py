@@ -9,6 +9,8 @@ import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad import tree
 from tracegrad.ops import Carrier
 from tracegrad.trace.classes import genuine
@@ -40,7 +42,7 @@ class Source:
         """Equal for equal places, as long as the objects on the way live."""
         if self._key is None:
             above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
-            self._key = type(self), above, id(self.name) if isinstance(self.name, Carrier) else repr(self.name)
+            self._key = type(self), above, _key_of(self.name)
         return self._key
 
     def read(self) -> Any:
@@ -63,6 +65,15 @@ class Source:
         while isinstance(root.parent, Source):
             root = root.parent
         return root.kind + self.path
+
+
+def _key_of(name: Any) -> Hashable:
+    """What tells a name, or the key of a dict, from others: of an object, the object itself, whatever it prints."""
+    if type(name) is str or name is None:
+        return name
+    if type(name) is tuple:
+        return tuple(map(_key_of, name))
+    return type(name), repr(name) if isinstance(name, int | float | complex | bytes | np.generic) else id(name)
 
 
 class Global(Source):
