@@ -29,7 +29,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError
 from tracegrad.locks import wait_for_imports
 from tracegrad.runtime.cache import default_cache
-from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_of
+from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_of, require_memory
 from tracegrad.signals import uninterrupted
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def load_objects(codes: Sequence[bytes]) -> NativeCode:
 
     No two of them may define the same symbol.
     """
+    require_memory((4 << 20) + 4 * sum(map(len, codes)), "to load machine code")
     engine = _engine()
     code = _add(engine, codes)
     weakref.finalize(code, _give_back, engine).atexit = False

@@ -21,6 +21,7 @@ level.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -31,7 +32,7 @@ import llvmlite.binding as ll
 
 from tracegrad.records import record
 
-__all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_of"]
+__all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_of", "require_memory"]
 
 _T = TypeVar("_T")
 
@@ -146,11 +147,32 @@ def _features() -> str:
     return str(features.flatten())
 
 
+# What LLVM allocates at the most, in bytes: to begin, and for a character of the text. Kernels take up to 140 each.
+_TO_BEGIN, _EACH = 8 << 20, 500
+
+
+def require_memory(size: int, what: str) -> None:
+    """MemoryError where the process cannot have so many bytes, by a limit on its address space or its data, say. LLVM
+    would end the process.
+
+    >>> require_memory(1 << 60, "this")
+    Traceback (most recent call last):
+    ...
+    MemoryError: this may take 1099511627776 MB, which the process cannot have
+    """
+    private: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    try:
+        mmap.mmap(-1, size, **private).close()  # no page of it is touched
+    except (OSError, OverflowError):
+        raise MemoryError(f"{what} may take {size >> 20} MB, which the process cannot have") from None
+
+
 def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
     """A module after the passes of a pipeline: its "object" code as bytes, its "assembly" or its "ir" as text.
 
-    Raises `RuntimeError` (llvmlite's) when the text does not parse or verify.
+    Raises `RuntimeError` (llvmlite's) when the text does not parse or verify, and MemoryError before LLVM lacks memory.
     """
+    require_memory(_TO_BEGIN + _EACH * len(text), f"to compile {name}")
     machine = _machine(pipeline.codegen)
     # In a context of its own, whose types and constants are given back with it. The module is closed here: who collects
     # a cycle of references, as an error makes that is kept, may close the context first, and closing the module then
