@@ -268,26 +268,29 @@ def test_what_is_drawn_inside_is_drawn_without_jit_too() -> None:
     np.testing.assert_allclose(tg.grad(f)(X), want, rtol=1e-12)
 
 
-def test_a_derivative_that_neither_way_knows_raises() -> None:
+def test_what_a_trace_would_refuse_to_repeat_has_a_derivative_in_one_call() -> None:
     def f(x: Array) -> Array:
         return np.sum(x) * float(x[0]) * random.random()
 
-    with (
-        tg.disable_jit(),
-        pytest.raises(tg.LostDerivativeError, match=r"float\(\) takes .*random"),
-    ):
-        tg.grad(f)(X)
+    random.seed(3)
+    factor = random.random()
+    random.seed(3)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.grad(f)(X), factor * (X[0] + np.array([np.sum(X), 0.0, 0.0])), rtol=1e-12)
+
+
+def test_a_derivative_that_neither_way_knows_raises() -> None:
     with tg.disable_jit(), pytest.raises(tg.UnsupportedError, match=r"np\.busday_count"):
         tg.grad(lambda x: np.sum(x) + np.sum(np.busday_count(x, x)))(X)
 
 
-def test_the_gradient_of_a_method_of_no_instance_is_no_value() -> None:
+def test_the_gradient_of_a_method_of_no_instance_has_its_value() -> None:
     model = Model()
     slope = tg.grad(Model.loss, argnums=1)
     with tg.disable_jit():
         np.testing.assert_allclose(slope(model, X), 2 * model.w**2 * X)
-    with pytest.raises(tg.TraceError, match="the argument self is of type Model"):
-        slope(model, X)
+    with pytest.warns(tg.PerformanceWarning, match="the argument self is of type Model"):
+        np.testing.assert_allclose(slope(model, X), 2 * model.w**2 * X)
     np.testing.assert_allclose(tg.grad(model.loss)(X), 2 * model.w**2 * X)
 
 

@@ -34,7 +34,7 @@ from tracegrad.logs import log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.anomalies import look
-from tracegrad.runtime.eagerly import as_it_stands, eagerly
+from tracegrad.runtime.eagerly import eagerly, once
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
@@ -268,11 +268,11 @@ class Dispatcher(Inlinable):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
         if self._warnings.plain(self.name, call.plainly) or self.is_limited(call):
-            return as_it_stands(self, args, kwargs)
+            return eagerly(self, args, kwargs, call.plainly)
         path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
             rewind(call)
-            return self._plainly(path, args, kwargs)
+            return self._plainly(path, call, args, kwargs)
         before, CALLS.call = CALLS.call, call
         try:
             if path.overlaps(call, captured):
@@ -287,10 +287,13 @@ class Dispatcher(Inlinable):
         self._heat(path, call, captured)
         return result
 
-    def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that raises, or in which an operation does, as plain Python."""
-        with plainly(path.trace.raised):
-            result = self.body(*args, **kwargs)
+    def _plainly(self, path: Path, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that raises, or in which an operation does, as plain Python; of a derivative, as it is recorded."""
+        if self.body is not self.fun:
+            result = once(self, call, args, kwargs, path.trace.raised)
+        else:
+            with plainly(path.trace.raised):
+                result = self.body(*args, **kwargs)
         self._warnings.plain(self.name, path.trace.raised)
         return result
 

@@ -1,9 +1,10 @@
-"""Calls while jit is disabled: Python and NumPy run the function, and derivatives are traced at each call.
+"""Calls that are not compiled: jit is disabled, or a trace was given up. Derivatives are traced at each call.
 
 What is only called runs as it stands. A derivative is recorded as compiled code has it recorded, so that it passes
 through all that does there: through `np.array([x[0], x[1]])`, arrays that are filled element by element, `math`,
 `float`, SciPy. Its graph is then replayed by NumPy. Loops are recorded turn by turn, so each line runs as often as in
-Python, and what is printed or looked at on the way are values.
+Python, and what is printed or looked at on the way are values. The trace is of one call (`World.once`), so what it
+could not repeat is no reason to end it.
 
 On Tensors, too, a function runs as it stands, and they have the nodes of each operation. Where that loses a derivative,
 which NumPy, SciPy and `math` do that ask them for an ndarray or a number, the call is recorded as well.
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracegrad.control.until import room_for
 from tracegrad.errors import (
     WARNED,
@@ -26,11 +29,10 @@ from tracegrad.errors import (
     holding,
     plainly,
 )
-from tracegrad.quiet import sprung
 from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
-from tracegrad.settings import jit_disabled
 from tracegrad.torch.modes import STATE
+from tracegrad.trace.drawn import rewind
 from tracegrad.trace.endings import STEPS, TURN_BY_TURN
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import on_call
@@ -39,29 +41,36 @@ from tracegrad.trace.trace import trace_call
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
 
-__all__ = ["as_it_stands", "eagerly"]
+__all__ = ["as_it_stands", "eagerly", "once"]
 
 
-def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a traced function that is not compiled."""
-    if not jit_disabled() or STATE.depth or STATE.level is not None or sprung():
+def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
+    """A call of a traced function that is not compiled, for a reason or because nobody wants it."""
+    if STATE.depth or STATE.level is not None:
         return function.body(*args, **kwargs)
     if function.body is function.fun and function.effects:  # not a derivative, nor a backward pass
         return as_it_stands(function, args, kwargs)
-    found, why = None, None
-    try:
-        call = function.binder.take_apart(args, kwargs)
-        if not call.carriers and not call.plainly:
-            found = function._guarded(call, lambda: _recorded(function, call))
-    except LostDerivativeError:
-        raise
-    except TracegradError as error:
-        why = error
-    if why is not None:
-        return _on_tape(function, args, kwargs, why)
-    if found is None or _overlaps(call, found):
+    return once(function, function.binder.take_apart(args, kwargs), args, kwargs, why)
+
+
+def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
+    """A call of a derivative that is not compiled, as there is a reason or nobody wants it: what it does is recorded as
+    a trace would record it, for this call alone, and replayed by NumPy. Where that is not known either, it runs on the
+    tape."""
+    found = None
+    with plainly(why):
+        try:
+            if not call.carriers and not any(x is None for x in _inputs(call)):
+                found = function._guarded(call, lambda: _recorded(function, call))
+        except LostDerivativeError:
+            raise
+        except TracegradError as error:
+            why = f"{why}; {error}" if why else str(error)
+        if found is not None and not _overlaps(call, found):
+            return _finished(function, call, found)
+    rewind(call)
+    with plainly(why):
         return function.body(*args, **kwargs)
-    return _finished(function, call, found)
 
 
 def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,12 +122,29 @@ def _overlaps(call: Call, found: Found) -> bool:
 def _finished(function: Dispatcher, call: Call, found: Found) -> Any:
     """The result of a call that was recorded."""
     path, outputs, captured = found
+    error, path.trace.error = path.trace.error, None
+    if error is not None:
+        with on_call(call):
+            path.trace.finish(outputs or (), effects=function.effects)
+        raise error
     if STATE.watching:
         look(function, call, path, outputs or (), captured)
     with on_call(call):
         if path.on_tape is None:
             return path.trace.finish(outputs or (), effects=function.effects)
         return path.on_tape.finish(call, captured, outputs or (), function)
+
+
+def _inputs(call: Call) -> list[Any]:
+    """The leaves of a call as inputs of a graph: for objects, which a trace of one call takes as they are, any number;
+    None for arrays of other classes."""
+    given: list[Any] = []
+    for x in call.leaves:
+        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+            given.append(None)
+        else:
+            given.append(x if isinstance(x, np.ndarray | np.generic | float | int | complex) else 0)
+    return given
 
 
 def _recorded(function: Dispatcher, call: Call) -> Found | None:
@@ -128,8 +154,6 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
         try:
             with room_for(room):
                 trace = trace_call(function.fun, function.body, call, None, {TURN_BY_TURN, STEPS}, function._shared)
-            if trace.error is not None:
-                raise trace.error
             if trace.raised:
                 raise UnsupportedError(trace.raised)
             on_tape = None
@@ -139,14 +163,8 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
                 on_tape = OnTape(trace, function.name, function.body, None)
             captured = [c.settle() for c in trace.captures]
             path = Path(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
-            outputs, diverged = path.run(call.leaves, captured)
+            outputs, diverged = path.run(_inputs(call), captured)
         except CapacityError:
             room *= 16
         else:
             return None if outputs is None or diverged is not None else (path, outputs, captured)
-
-
-def _on_tape(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], error: TracegradError) -> Any:
-    """A call that cannot be traced, for which `error` is the reason."""
-    with plainly(str(error)):
-        return function.body(*args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tracegrad import tree
 from tracegrad.records import record
 from tracegrad.trace import shadow
 from tracegrad.trace.drawn import Draws, rewind
-from tracegrad.trace.endings import RunsPlainly
+from tracegrad.trace.endings import STEPS, RunsPlainly
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.signature import exact
@@ -152,12 +152,19 @@ def keys_of(x: Any) -> Any:
 class Assumptions:
     """What one trace assumes of the world: guards; and which places its calls write to, by their keys."""
 
+    varying: Collection[Hashable] = ()
+
     def __init__(self) -> None:
         self.guards: list[Guard] = []
         self.rewritten: frozenset[Hashable] = frozenset()
         self.late: RunsPlainly | None = None  # what has ended the trace when it was over
         self.told = False  # whether the traced code has shown somebody something
         self.draws: Draws | None = None  # the random numbers that each call draws
+
+    @property
+    def once(self) -> bool:
+        """Whether the trace is of one call, so that what it reads and does is never asked or done again."""
+        return STEPS in self.varying
 
     @property
     def drawn(self) -> int:

@@ -37,6 +37,7 @@ __all__ = [
     "TraceBuilder",
     "ValueGuard",
     "current_trace",
+    "repeats",
     "value_key",
 ]
 
@@ -54,7 +55,6 @@ class TraceBuilder(Recording):
         self.make_number = number
         self.captures: dict[int, Capture] = {}
         self.guards: list[ValueGuard] = []
-        self.world: Any = None
         self._tensors: Any = None
         self.inner: TraceBuilder | None = None
         self.given_up: RunsPlainly | None = None
@@ -411,7 +411,7 @@ class TraceBuilder(Recording):
         assert node.op is not None
         if self._foreseeing:
             return
-        if node.op.form.foreseen and within_try():
+        if self.world.once or (node.op.form.foreseen and within_try()):
             error = self.expect(node, node)
             if error is not None:
                 self._failed[node] = error
@@ -483,3 +483,9 @@ def current_trace() -> TraceBuilder | None:
     """The trace under way in this thread."""
     found = recorder()
     return found if isinstance(found, TraceBuilder) else None
+
+
+def repeats() -> bool:
+    """Whether a trace is under way in this thread that other calls are to be answered from."""
+    trace = current_trace()
+    return trace is not None and trace.world.open and not trace.world.once

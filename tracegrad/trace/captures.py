@@ -55,6 +55,7 @@ from tracegrad.trace.modules import module, replacement
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
+from tracegrad.trace.talk import by_value
 from tracegrad.trace.templates import Same
 from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
@@ -222,13 +223,13 @@ class World(Assumptions):
 
     def _require_values(self, xs: Any, what: str) -> None:
         """Give up where objects of the user's are in a set, or keys."""
-        if any(map(shadow.is_user_object, xs)):
+        if not self.once and any(map(shadow.is_user_object, xs)):
             text = f"{what} objects, whose attributes a trace cannot see there; use a list of them"
             raise self.builder.gives_up(text)
 
     def _require_traced(self, value: Any) -> None:
         """Give up where an object of a package is met that is not to be traced. Functions may be met, not called."""
-        package = "" if isinstance(value, types.FunctionType) else opaque_package(value)
+        package = "" if self.once or isinstance(value, types.FunctionType) else opaque_package(value)
         if package:
             name = getattr(value, "__qualname__", type(value).__qualname__)
             raise self.builder.gives_up(f"{name} is of the package {package}, which is opaque")
@@ -248,6 +249,8 @@ class World(Assumptions):
                     )
                     text += "is being differentiated; give it stop_gradient(x), or write a rule with custom_vjp"
                     raise TraceError(located(text))
+            if self.once:
+                return by_value(fun, args, kwargs)
             raise self.builder.gives_up(f"{fun.__qualname__} is of the package {package}, which is opaque")
 
         return call

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder import current_trace, repeats
 from tracegrad.trace.readers import reader
 from tracegrad.trace.refusals import InPlace, refuse
+from tracegrad.trace.talk import by_value
 
 __all__ = ["FILES", "file_by_name", "path"]
 
@@ -26,7 +27,7 @@ _OUTSIDE = "read the file outside of it and pass what it holds"
 def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return real(*args, **kwargs) if current_trace() is None else refuse(name, "read", _OUTSIDE)
+        return refuse(name, "read", _OUTSIDE) if repeats() else real(*args, **kwargs)
 
     return call
 
@@ -34,7 +35,7 @@ def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return real(*args, **kwargs) if current_trace() is None else _at_each_call(name)
+        return _at_each_call(name) if repeats() else by_value(real, args, kwargs)
 
     return call
 
@@ -47,7 +48,7 @@ def _at_each_call(name: str) -> NoReturn:
 def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if current_trace() is None:
+        if not repeats():
             return real(file, mode, *args, **kwargs)
         if "r" in mode or "+" in mode:
             refuse(name, "read", _OUTSIDE)
@@ -102,7 +103,7 @@ class _Path(_KIND):  # type: ignore[misc]
 
 def _method(name: str, ask: Callable[..., Any]) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return ask(str(self)) if current_trace() is not None else getattr(_KIND, name)(self, *args, **kwargs)
+        return ask(str(self)) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
 
     return functools.wraps(getattr(_KIND, name))(method)
 

@@ -79,7 +79,9 @@ def cached(real: Any, within: Source, world: Any) -> Any:
     def refused(*_: Any, **__: Any) -> Any:
         raise world.builder.gives_up(f"the cache of {real.__name__} is looked at or emptied")
 
-    vars(call).update(cache_info=refused, cache_clear=refused)
+    vars(call).update(cache_info=real.cache_info, cache_clear=real.cache_clear)
+    if not world.once:
+        vars(call).update(cache_info=refused, cache_clear=refused)
     return call
 
 
@@ -89,6 +91,8 @@ def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> Any:
     found = list(_state(real, args))
     if world.changed and any(_is_pending(world, *each) for each in found):
         raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
+    if world.once:
+        return real(*args, **kwargs)
     if world.builder.guards and any(acts for *_, acts in found):
         # Before it is known whether a call comes here, its guards would have asked.
         raise world.builder.gives_up(f"{name}, which has a cache, may change something, and is called on a condition")
@@ -111,7 +115,7 @@ def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
     """Run the function in the trace."""
     before = world.writes.places()
     answer = world.translate(real.__wrapped__, within)(*args, **kwargs)
-    if world.writes.places() != before:
+    if world.writes.places() != before and not world.once:
         raise world.builder.gives_up(f"{real.__name__} changes something, which its cache keeps from happening again")
     return answer
 

@@ -55,7 +55,8 @@ class Natives:
             if methods and not self._classes.get(cls, False):
                 for c in [c for c in cls.__mro__ if is_user_code(c)]:
                     for function in [f for x in vars(c).values() for f in functions_of(x) if is_user_function(f)]:
-                        self._unseen.watch(function)
+                        if not self.world.once:  # what is done is to stay
+                            self._unseen.watch(function)
                         self._unasked.watch(function)
                         if tells_objects_apart(function, deep=True):
                             self.world.compares(always=True)
@@ -67,7 +68,7 @@ class Natives:
     def _note_hooks(self, cls: Any) -> None:
         """Python calls functions of the class of a class, and of what stands in it for attributes; and, when it lets go
         of an object, nobody knows when, of that."""
-        if hook(cls, "__del__") is not None and self.world.open:
+        if hook(cls, "__del__") is not None and self.world.open and not self.world.once:
             what = f"it may make a {cls.__qualname__}, whose __del__ runs when Python lets go of it"
             raise self.world.builder.gives_up(f"{what}; make it outside of the traced function")
         self.note(type(cls))
@@ -85,6 +86,16 @@ class Natives:
         """Whether a function may read what no call can ask for again: it runs as it is, and ends the trace."""
         return self._unasked.is_suspect(function)
 
+    def lends(self, x: Any, source: Source) -> Any:
+        """An object whose own code decides what its attributes are, which a trace of one call is given as it is: its
+        methods run as shadows."""
+        if not self.world.once:
+            what = f"{source} is a {type(x).__qualname__}, whose __getattribute__ decides what each name means"
+            text = f"{what}; make the object in the traced function, or pass what is needed of it"
+            raise self.world.builder.gives_up(text)
+        self.note(type(x))
+        return x
+
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""
         if tree.is_node(x):
@@ -98,7 +109,7 @@ class Natives:
             self._traced[x] = None
             self.world.writes.watch(x, self.world)
             return
-        if is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
+        if self.world.once or is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
             return
         try:
             held = State(x)

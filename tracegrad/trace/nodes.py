@@ -29,6 +29,7 @@ class Recording(Builder):
         super().__init__()
         self.make = make
         self.open = True
+        self.world: Any = None
         self._nodes: dict[Any, Node] = {}
         self._places: dict[tuple[int, int], str] = {}
         self._avals: dict[Any, Aval] = {}
@@ -87,7 +88,7 @@ class Recording(Builder):
         """Raise unless the trace is under way, and may go on."""
         if not self.open:
             self.require_open()
-        if traps() is not USUAL and sprung():
+        if traps() is not USUAL and sprung() and not self.world.once:
             raise self.gives_up("NumPy is asked to raise floating-point errors")
 
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -15,9 +15,10 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from tracegrad.errors import TracegradError, in_package, user_file
+from tracegrad.trace.endings import RunsPlainly
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["is_interrupt", "is_ours", "is_plain", "is_unforeseen"]
+__all__ = ["is_interrupt", "is_ours", "is_plain", "is_unforeseen", "may_be_pythons"]
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
@@ -51,6 +52,14 @@ def is_unforeseen(error: BaseException) -> bool:
     """Whether it was raised in tracegrad's code, and not on purpose."""
     frame, _ = list(_frames(error))[-1]
     return in_package(frame.f_code.co_filename) and not is_ours(error)
+
+
+def may_be_pythons(error: BaseException) -> bool:
+    """Whether Python raises it where it runs the code: what an operation raises, NumPy does too; what else our code
+    raises unforeseen is a defect of ours."""
+    if isinstance(error, RunsPlainly):
+        return False
+    return not is_unforeseen(error) or isinstance(error, IndexError | ArithmeticError | ValueError)
 
 
 def is_plain(error: BaseException) -> bool:

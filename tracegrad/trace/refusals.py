@@ -11,6 +11,7 @@ import datetime
 import functools
 import io
 import os
+import sys
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.faces import Faced, stands_for
+from tracegrad.trace.builder import repeats
 
 __all__ = ["BY_NAME", "REFUSED", "InPlace", "Refusal", "draws", "is_read_up", "read_up", "refuse", "refused_by_name"]
 
@@ -26,6 +28,8 @@ class Refusal(types.ModuleType):
     """Stands for a module whose functions draw random numbers."""
 
     def __getattr__(self, name: str) -> Any:
+        if not repeats():
+            return getattr(sys.modules[self.__name__], name)
         raise UnsupportedError(
             located(
                 f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; "
@@ -50,8 +54,8 @@ def refuse(name: str, what: str, instead: str) -> NoReturn:
 
 def _refusal(real: Any, name: str, what: str, instead: str) -> Callable[..., Any]:
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> NoReturn:
-        refuse(name, what, instead)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return refuse(name, what, instead) if repeats() else real(*args, **kwargs)
 
     return call
 
@@ -164,4 +168,4 @@ def is_read_up(x: Any) -> bool:
 
 def read_up(x: Any, name: str) -> Any:
     """What stands in traced code for such an iterator."""
-    return _ReadUp(x, name)
+    return _ReadUp(x, name) if repeats() else x

@@ -458,11 +458,9 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
         if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING
     }
     if hook(cls, "__getattribute__") is not None:
-        what = f"{source} is a {cls.__qualname__}, whose __getattribute__ decides what each name means"
-        raise world.builder.gives_up(f"{what}; make the object in the traced function, or pass what is needed of it")
-    made = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
-    fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}))
-    for name, value in fields:
+        return world.natives.lends(real, source)
+    made: Any = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
+    for name, value in {"_real": real, "_world": world, "_source": source, "_known": {}}.items():
         object.__setattr__(made, name, value)
     world.writes.watch_object(made)
     return made

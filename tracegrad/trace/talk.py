@@ -16,13 +16,18 @@ from tracegrad.trace.counters import tell
 from tracegrad.trace.readers import reader
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["TALK", "Logger"]
+__all__ = ["TALK", "Logger", "by_value"]
 
 _LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 
 
 def _shown(x: Any) -> Any:
     return x.shown() if isinstance(x, Tracer) else x
+
+
+def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a function does with the values of the call being traced."""
+    return function(*tree.map(_shown, list(args)), **tree.map(_shown, kwargs))
 
 
 def _logs(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tracegrad.trace.quick  # noqa: F401 (which gives tracers shorter ways)
+from tracegrad import tree
 from tracegrad.avals import is_constant
 from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, uncaught, user_file
 from tracegrad.ir import Graph, Node, recording
@@ -32,7 +33,7 @@ from tracegrad.trace.lengthy import forget_short
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
-from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_unforeseen
+from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_unforeseen, may_be_pythons
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Passed, Source, on_call
 from tracegrad.trace.tables import require_kept
@@ -47,6 +48,7 @@ from tracegrad.trace.views import require_views
 
 __all__ = ["Trace", "trace_call"]
 
+_LEAVES = (np.ndarray, np.generic, float, int, complex)
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
@@ -245,7 +247,7 @@ def _trace_call(
             return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun, call)
-        return _raised(builder, world, call, error)
+        return (_ended if world.once and may_be_pythons(error) else _raised)(builder, world, call, error)
     finally:
         unusual.pop(block, None)
         with on_call(call):
@@ -269,13 +271,13 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
     tensor = call.tensors.get(i)
     if tensor is not None:
         return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
-    if is_constant(x):  # a constant of this trace, whose input is not used
+    if is_constant(x) or not isinstance(x, _LEAVES):  # a constant of this trace, whose input is not used
         builder.argument(Number, np.asarray(0))
         return x
     if type(x) in _DTYPES:
         found = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
         return builder.python_number(found.node) if type(x) is bool else found
-    value = builder.argument(Tracer, x)
+    value = builder.argument(Tracer, np.asarray(x))
     value.is_array = call.key[1][i][2:] != (np.generic,)
     if value.is_array:
         builder.world.writes.array(value, Argument(None, i))
@@ -283,6 +285,8 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
 
 
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
+    if world.once:
+        builder.guards.clear()  # which no other call is to hold for
     made = Outputs(builder, world)
     answer, done = made.of_call(result)
     bases = made.views()
@@ -329,6 +333,15 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
         layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
         unrolled=tuple(builder.unrolled.items()), divided=tuple(builder.divided.items()), script=tuple(builder.script),
     )  # fmt: skip
+
+
+def _ended(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
+    """The trace of one call that has ended in an exception, with what it has done until then."""
+    error.args = tuple(tree.map(lambda x: x.shown() if isinstance(x, Tracer) else x, list(error.args)))
+    with recording(builder), on_call(call), as_usual():
+        trace = _finish(builder, world, call, None)
+    trace.error = error
+    return trace
 
 
 def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:

@@ -41,6 +41,8 @@ class Unasked:
 
     def watch(self, function: types.FunctionType) -> None:
         """End the trace if it calls the function, or one that this names, and that reads such things."""
+        if self.world.once:
+            return
         seen: set[types.FunctionType] = set()
         waiting: list[Any] = [function]
         while waiting:

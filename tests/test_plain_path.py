@@ -1,0 +1,229 @@
+"""Derivatives of calls that are not compiled: what a trace can do is done there too, once, and errors say why."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+import tracegrad as tg
+
+X = np.array([0.3, 0.7, 1.1])
+LOCK = threading.Lock()
+
+
+@pytest.fixture(autouse=True)
+def _quietly() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tg.PerformanceWarning)
+        yield
+
+
+def filled(x: Any) -> Any:
+    z = np.zeros(3)
+    z[0] = x[0] ** 2
+    z[1:] += x[1:]
+    return np.sum(z)
+
+
+def in_place(x: Any) -> Any:
+    x[0] *= x[1]
+    return np.sum(x**2)
+
+
+class Halved:
+    def __init__(self, x: Any) -> None:
+        self.x = np.array([x[0], 1.0, x[2]])
+
+    def value(self) -> Any:
+        return math.tanh(self.x[0] * self.x[2])
+
+
+LINES: dict[str, Callable[[Any], Any]] = {
+    "array": lambda x: np.sum(np.array([x[0], 1.0]) ** 2),
+    "stack of a list": lambda x: np.sum([x[0] ** 2, x[1]]),
+    "asarray": lambda x: np.sum(np.asarray([x, 2.0 * x]) ** 3),
+    "filled": filled,
+    "in place": lambda x: in_place(x.copy()),
+    "math": lambda x: math.sin(x[0]) * math.hypot(x[1], x[2]),
+    "float": lambda x: float(x[0]) ** 2 * float(x[1]),
+    "item": lambda x: x[0].item() * sum(x.tolist()),
+    "scipy.stats": lambda x: np.sum(norm.logpdf(x)),
+    "scipy.special": lambda x: logsumexp(np.array([x[0], x[1] * x[2]])),
+    "an object": lambda x: Halved(x).value(),
+    "a mask": lambda x: np.sum(x[x > 0.5] ** 2),
+    "a branch": lambda x: x[0] ** 2 if x[1] > 0.5 else x[2],
+    "a loop": lambda x: sum(math.exp(v) * v for v in x),
+    "max": lambda x: max(float(x[0]), float(x[1])) * x[2],
+}
+
+
+def locked(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(x: Any) -> Any:
+        with LOCK:
+            return f(x)
+
+    return call
+
+
+def caught(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(x: Any) -> Any:
+        try:
+            x.take(len(x) + 2)
+        except IndexError:
+            return f(x)
+        return 0.0 * np.sum(x)
+
+    return call
+
+
+class Clock:
+    """Its code is run by traced code that makes it."""
+
+    def run(self, f: Callable[[Any], Any], x: Any) -> Any:
+        begun = time.time()
+        y = f(x)
+        return y if time.time() >= begun else None
+
+
+class Decides:
+    """What its attributes mean, code of its own decides."""
+
+    scale = 1.0
+
+    def __getattribute__(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+    def run(self, f: Callable[[Any], Any], x: Any) -> Any:
+        return f(x) * self.scale
+
+
+DECIDES = Decides()
+PLACES: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "behind a lock": locked,
+    "after a caught error": caught,
+    "beside a clock": lambda f: lambda x: Clock().run(f, x),
+    "in an object that decides": lambda f: lambda x: DECIDES.run(f, x),
+}
+
+
+def differences(f: Callable[[Any], Any]) -> Any:
+    return np.array([(f(X + d) - f(X - d)) / 2e-5 for d in 1e-5 * np.eye(3)])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", LINES)
+def test_a_derivative_that_is_not_compiled_is_that_of_differences(name: str, place: str) -> None:
+    f = PLACES[place](LINES[name])
+    want = differences(f)
+    for _ in range(2):
+        value, slope = tg.value_and_grad(f)(X)
+        np.testing.assert_allclose(value, f(X), rtol=1e-12)
+        np.testing.assert_allclose(slope, want, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("state", ["raise", "call"])
+def test_where_numpy_is_to_raise_derivatives_are_what_they_are(name: str, state: Any) -> None:
+    before = np.seterrcall(lambda *_: None)
+    try:
+        with np.errstate(all=state):
+            np.testing.assert_allclose(tg.grad(LINES[name])(X), differences(LINES[name]), rtol=1e-7, atol=1e-9)
+    finally:
+        np.seterrcall(before)
+
+
+@pytest.mark.parametrize("name", ["array", "filled", "math", "scipy.stats"])
+def test_so_are_those_of_all_transforms(name: str) -> None:
+    plain, f = LINES[name], locked(LINES[name])
+    want, curve = tg.grad(plain)(X), tg.hessian(plain)(X)
+    np.testing.assert_allclose(tg.jacrev(f)(X), want, rtol=1e-12)
+    np.testing.assert_allclose(tg.jacfwd(f)(X), want, rtol=1e-12)
+    np.testing.assert_allclose(tg.hessian(f)(X), curve, rtol=1e-12)
+    np.testing.assert_allclose(tg.jvp(f, (X,), (np.ones(3),))[1], want.sum(), rtol=1e-12)
+    np.testing.assert_allclose(tg.vjp(f, X)[1](2.0)[0], 2.0 * want, rtol=1e-12)
+    np.testing.assert_allclose(tg.linearize(f, X)[1](np.ones(3)), want.sum(), rtol=1e-12)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.weight, self.calls = np.array([1.0, 2.0, 3.0]), 0
+
+    def loss(self, x: Any) -> Any:
+        self.calls += 1
+        z = np.zeros(3)
+        z[0] = math.sin(x[0]) * self.weight[1]
+        return np.sum(z * self.weight)
+
+
+def test_an_object_among_the_arguments_is_that_object() -> None:
+    model = Model()
+    slope = tg.grad(Model.loss, argnums=1)
+    for calls in (1, 2):
+        np.testing.assert_allclose(slope(model, X), [2.0 * math.cos(X[0]), 0.0, 0.0], rtol=1e-12)
+        assert model.calls == calls
+        assert type(model.weight) is np.ndarray
+
+
+def test_what_such_a_call_does_it_does_once_up_to_its_error() -> None:
+    log: list[Any] = []
+    place, counts = np.zeros(2), {"n": 0}
+
+    def f(x: Any, k: int) -> Any:
+        with LOCK:
+            counts["n"] += 1
+            log.append(float(x[0]))
+            place[1] = x[1]
+            if k == 7:
+                raise KeyError("seven", x[1])
+            return x[k] ** 2
+
+    slope = tg.grad(f)
+    for n, (k, error) in enumerate([(7, KeyError), (9, IndexError), (1, None), (7, KeyError)], 1):
+        place[:] = 0.0
+        if error is None:
+            np.testing.assert_allclose(slope(X, k), [0.0, 2 * X[1], 0.0])
+        else:
+            with pytest.raises(error) as raised:
+                slope(X, k)
+            assert error is IndexError or raised.value.args == ("seven", X[1])
+        assert log == [X[0]] * n
+        assert all(type(x) is float for x in log)
+        assert counts == {"n": n}
+        assert place.tolist() == [0.0, X[1]]
+        assert not LOCK.locked()
+
+
+def test_files_are_written_and_clocks_and_random_numbers_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def f(x: Any) -> Any:
+        with path.open("a") as log:
+            log.write(f"{x[0]:.1f}\n")
+        np.save(tmp_path / "x.npy", x)
+        return np.sum(np.array([x[0], 1.0]) ** 2) * random.random()
+
+    for n in (1, 2):
+        random.seed(5)
+        factor = random.Random(5).random()
+        np.testing.assert_allclose(tg.grad(f)(X), [2 * X[0] * factor, 0.0, 0.0], rtol=1e-12)
+        assert path.read_text() == "0.3\n" * n
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), X)
+
+
+def test_an_error_there_says_why_the_call_is_not_compiled() -> None:
+    f = locked(lambda x: np.sum(x) * math.nextafter(x[0], 7.0))
+    with pytest.raises(
+        tg.LostDerivativeError, match=r"nextafter takes .*py:\d+\).*plain Python, because .*lock.*py:\d+"
+    ):
+        tg.grad(f)(X)
