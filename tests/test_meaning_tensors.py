@@ -280,6 +280,44 @@ def test_writes_through_expanded_tensors_that_repeat_nothing(trace: Any) -> Any:
 
 
 @program
+def test_hooks_after_accumulation_update_their_parameter(trace: Any) -> Any:
+    p, log = leaf(1.0, 2.0), []
+
+    def step(q: Any) -> None:
+        q.sub_(0.1 * q.grad)
+        q.grad = None
+        log.append(tg.is_grad_enabled())
+
+    p.register_post_accumulate_grad_hook(step)
+
+    @trace
+    def train(x: Any) -> Any:
+        ((p * x) ** 2).sum().backward()
+        return (p * 1).detach()
+
+    for k in range(3):
+        yield train(tg.ones(2) + k), p, p.grad, log
+
+
+@program
+def test_updates_in_place_of_what_was_pooled(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        h = x * 1.0
+        y = F.max_pool2d(h, 2)
+        y += 1
+        z = F.max_pool1d(h[0], 2)
+        z.view(-1).mul_(2.0)
+        return y.sum() + (z * y.detach().mean()).sum() + tg.maximum(h, h.flip(-1)).add_(1.0).sum()
+
+    for k in range(3):
+        x = tg.tensor(np.sin(np.arange(16.0) + k).reshape(1, 1, 4, 4), requires_grad=True)
+        value = f(x)
+        value.backward()
+        yield value, x.grad
+
+
+@program
 def test_dtypes_are_pytorchs_and_follow_the_default_dtype(trace: Any) -> Any:
     @trace
     def results(x: Any, n: Any, d: Any) -> Any:

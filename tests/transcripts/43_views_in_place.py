@@ -45,3 +45,37 @@ for way in (lambda v: v[...], lambda v: v.flatten(), lambda v: v):
     print(v.grad)
     (g * g).sum().backward()
     print(v.grad, x.grad)
+
+# --- updates that change nothing which was saved
+F = torch.nn.functional
+for name, f in (
+    ("max_pool2d", lambda h: F.max_pool2d(h, 2)),
+    ("max_pool1d", lambda h: F.max_pool1d(h[0], 2)),
+    ("max_pool3d", lambda h: F.max_pool3d(h[None], 2)),
+    ("adaptive", lambda h: F.adaptive_max_pool2d(h, 2)),
+    ("maximum", lambda h: torch.maximum(h, h.flip(-1))),
+    ("max", lambda h: h.max(1)[0]),
+    ("erfinv", lambda h: torch.erfinv(h / 2)),
+):
+    x = torch.sin(torch.arange(32.0)).reshape(1, 2, 4, 4).requires_grad_()
+    y = f(x * 1)
+    y += 1
+    (y * y.detach()).sum().backward()
+    print(name, x.grad)
+    with torch.no_grad():
+        y += 1
+
+# --- hooks after accumulation update their leaf
+p = torch.ones(3, requires_grad=True)
+
+
+def step(q):
+    q.sub_(0.25 * q.grad)
+    q.grad = None
+    print("hook", torch.is_grad_enabled())
+
+
+p.register_post_accumulate_grad_hook(step)
+for _ in range(2):
+    (p * 2).sum().backward()
+    print(p, p.grad)

@@ -161,20 +161,23 @@ class CompositeNode(Node):
         self.values, self.checks, self.packed = packed, [], True
 
     def protect(self, x: Any) -> None:
+        if self.values is RELEASED:
+            return
         array = x.array
         copies: dict[int, Any] = {}
 
         def safe(x: Any) -> Any:
             if x.__class__ is Packed:
                 x.protect(array)
-            elif x.__class__ is Moving and np.may_share_memory(x.array, array):
+            elif x.__class__ is Moving and isinstance(array, _ndarray) and np.may_share_memory(x.array, array):
                 return copies.setdefault(id(x), x.copied())
-            elif isinstance(x, _ndarray) and np.may_share_memory(x, array):
+            elif isinstance(x, _ndarray) and isinstance(array, _ndarray) and np.may_share_memory(x, array):
                 return copies.setdefault(id(x), x.copy())
+            elif x is array:  # a value of a trace
+                return copies.setdefault(id(x), x._alias())
             return x
 
-        if isinstance(array, _ndarray):
-            self.values = [safe(v) for v in self.values]
+        self.values = [safe(v) for v in self.values]
         self.checks = [c for c in self.checks if c[0].counter is not x._counter]
 
     # -- what users see ----------------------------------------------------------------------------------------

@@ -283,13 +283,23 @@ class Sweep:
                 self.write_retained()
             for leaf, ct in self.leaves:
                 leaf.accumulate(ct, self.create_graph, self.given)
-        for leaf, ct in self.leaves:
-            if leaf.hooks is not None:
-                if leaf.hooks.after:
-                    self.after(leaf, (), ct)
-                for hook in list(leaf.hooks.accumulated.values()):
-                    if hook(leaf.variable) is not None:
-                        raise RuntimeError(located("Tensor post accumulate grad hooks should return None."))
+        # As in the pass itself, hooks record if it is recorded: they may update the leaf if it is not.
+        mode, STATE.enabled = STATE.enabled, self.create_graph
+        try:
+            for leaf, ct in self.leaves:
+                if leaf.hooks is not None:
+                    self.accumulated(leaf, ct)
+        finally:
+            STATE.enabled = mode
+
+    def accumulated(self, leaf: AccumulateGrad, ct: Any) -> None:
+        """The hooks of a leaf whose gradient has been added to."""
+        assert leaf.hooks is not None
+        if leaf.hooks.after:
+            self.after(leaf, (), ct)
+        for hook in list(leaf.hooks.accumulated.values()):
+            if hook(leaf.variable) is not None:
+                raise RuntimeError(located("Tensor post accumulate grad hooks should return None."))
 
     def write_retained(self) -> None:
         """Add what is retained to `grad`."""

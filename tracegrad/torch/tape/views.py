@@ -99,6 +99,7 @@ def update(x: Any, new: Any) -> None:
     old = x._edge_of()
     if node is not None:
         _protect(node, x)
+    _keep_answer(x if x._base is None else x._base)
     if STATE.level is not None:
         dual.protect(new, x)
     x._store(new.array)
@@ -152,6 +153,20 @@ def _picked(whole: Any, root: Any, view: Any) -> Any:
     for step in steps_of(view)[len(_links(root)) :]:
         whole = step(whole)
     return whole
+
+
+# Nodes that read their own answer where PyTorch's do not: it may be updated in place.
+_READ_THEIR_ANSWER = {
+    "AdaptiveMaxPool1DBackward0", "AdaptiveMaxPool2DBackward0", "AdaptiveMaxPool3DBackward0", "ErfinvBackward0",
+    "MaxPool1DWithIndicesBackward0", "MaxPool2DWithIndicesBackward0", "MaxPool3DWithIndicesBackward0",
+}  # fmt: skip
+
+
+def _keep_answer(x: Any) -> None:
+    """`x` is going to be overwritten: let the node that made it have the value for itself, where it is to."""
+    node = x._edge[0] if x._edge.__class__ is tuple else x._edge
+    if node and type(node).__name__ in _READ_THEIR_ANSWER:
+        node.protect(x)
 
 
 def _protect(node: Node, x: Any) -> None:
