@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import warnings
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +13,23 @@ import tracegrad as tg
 from tests.meaning import attempt, program
 
 X = np.array([1.0, 2.0])
+
+
+class Inner:
+    k = 2.0
+
+
+class Model:
+    rates: ClassVar = {"a": 1.0}
+
+    def __init__(self) -> None:
+        self.inner = Inner()
+
+    def rate(self) -> float:
+        return float(self.rates["a"] * self.inner.k)
+
+
+MODEL, TABLE, OTHER = Model(), {"a": [1.0, 2.0]}, {"a": 1.0}
 plainly = pytest.mark.filterwarnings("ignore:.*has a cache|.*the cache of:tracegrad.errors.PerformanceWarning")
 
 
@@ -209,3 +227,126 @@ def test_a_derivative_goes_through_a_cached_function() -> None:
     for step in range(5):
         np.testing.assert_allclose(rate(step), 0.1 * 0.9**step, rtol=1e-15)
     assert rate.cache_info().traces == 1
+
+
+@functools.cache
+def by_method(n: int) -> float:
+    return n * MODEL.rate()
+
+
+@functools.cache
+def by_class(n: int) -> float:
+    return n * Model().rates["a"]
+
+
+@functools.cache
+def by_default(n: int, held: Any = (TABLE, 3)) -> float:
+    return float(n * held[0]["a"][0])
+
+
+def helper() -> float:
+    return TABLE["a"][1]
+
+
+@functools.cache
+def by_helper(n: int) -> float:
+    return n * helper()
+
+
+@functools.cache
+def by_argument(m: Any, n: int) -> float:
+    return float(m.rate()) * n
+
+
+@functools.cache
+def of_another(n: int) -> float:
+    return n * OTHER["a"]
+
+
+def writes_inner() -> None:
+    MODEL.inner.k += 1.0
+
+
+def writes_class() -> None:
+    Model.rates["a"] += 1.0
+
+
+def writes_table() -> None:
+    TABLE["a"][0] += 1.0
+    TABLE["a"][1] += 1.0
+
+
+@plainly
+@pytest.mark.parametrize("write", [writes_inner, writes_class, writes_table])
+@pytest.mark.parametrize("asked", [by_method, by_class, by_default, by_helper, by_argument, of_another])
+def test_a_cached_function_comes_to_what_was_written_on_any_way(write: Any, asked: Any) -> None:
+    given = (MODEL,) if asked is by_argument else ()
+
+    def f(x: Any, n: int) -> Any:
+        write()
+        return x * asked(*given, n)
+
+    found = []
+    for function in (f, tg.trace(f)):
+        MODEL.inner.k, Model.rates["a"], TABLE["a"] = 2.0, 1.0, [1.0, 2.0]
+        asked.cache_clear()
+        found.append([(function(X, n).tolist(), MODEL.inner.k, dict(Model.rates), list(TABLE["a"])) for n in (3, 3, 4)])
+    assert found[0] == found[1]
+
+
+@program
+def test_a_cached_function_is_asked_on_a_condition_where_its_cache_knows_the_answer(trace: Any) -> Any:
+    calls: list[int] = []
+
+    @functools.lru_cache(maxsize=2)
+    def small(n: int) -> int:
+        calls.append(n)
+        return n * 2
+
+    @functools.cache
+    def large(n: int) -> int:
+        calls.append(-n)
+        return n * 3
+
+    @trace
+    def f(x: Any) -> Any:
+        if x[0] > 0:
+            return x * small(3) + large(5)
+        return x
+
+    for k in range(3):
+        for first in (1.0, -1.0, 1.0):
+            yield f(np.array([first, 2.0])), list(calls)
+        if k == 0:
+            small(4), small(5), small(6), large(7)
+        else:
+            small.cache_clear()
+            large.cache_clear()
+        yield f(np.array([-1.0, 2.0])), list(calls)
+
+
+def test_a_cached_function_ends_no_trace_for_what_was_written_elsewhere() -> None:
+    table, calls = {"b a": (1, 0)}, {"n": 0}
+
+    class Recipe:
+        def __init__(self, axes: tuple[int, ...]):
+            self.axes = axes
+
+    @functools.lru_cache(maxsize=256)
+    def recipe(pattern: str) -> Recipe:
+        return Recipe(table[pattern])
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        calls["n"] += 1
+        y = np.sum(x.transpose(recipe("b a").axes) ** 2)
+        if y > 0:
+            y = y + np.sum(x.transpose(recipe("b a").axes))
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it runs as plain Python
+        for k in range(4):
+            assert f(np.ones((2, 3)) + k) == 6 * (1 + k) ** 2 + 6 * (1 + k)
+    assert calls["n"] == 4
+    assert f.cache_info().traces <= 2

@@ -455,13 +455,13 @@ class World(Assumptions):
 
     # -- the end -----------------------------------------------------------------------------------
     @property
-    def changed(self) -> bool:
-        """Whether the traced code has written to anything from outside."""
+    def changed(self) -> list[Any]:
+        """What the traced code has written to from outside, and not with what."""
         nothing = Same(None)
         found = [*self.writes.arrays(lambda _: nothing), *self.writes.effects(lambda _: nothing)]
         if self.builder.has_tensors:
             found += self.builder.tensors.effects(lambda _: nothing, lambda *_: nothing)
-        return bool(found)
+        return found
 
     def is_fixed(self, source: Source) -> bool:
         """Whether a source leads to the same object at each call."""

@@ -19,7 +19,8 @@ from tracegrad import tree
 from tracegrad.ops import Carrier
 from tracegrad.trace import shadow
 from tracegrad.trace.foreign import is_constant
-from tracegrad.trace.sources import Cell, Global, Names, Source
+from tracegrad.trace.reached import Written, variables
+from tracegrad.trace.sources import Names, Source
 from tracegrad.trace.unseen import Unseen, assigned_by
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 
@@ -53,6 +54,33 @@ class Cached(Source):
         return f"{self.parent.__name__}({', '.join(given)})"
 
 
+class Remembered(Cached):
+    """What the cache of a function has, which is asked only if it surely has that: the function may change something.
+
+    A cache forgets what it has where it is full and takes something else, and where it is emptied, which begins its
+    counts anew.
+    """
+
+    __slots__ = ("_misses", "_total")
+
+    def __init__(self, parent: Any, name: Any):
+        super().__init__(parent, name)
+        self._note()
+
+    def _note(self) -> None:
+        info = self.parent.cache_info()
+        self._misses, self._total = info.misses, info.hits + info.misses
+
+    def read(self) -> Any:
+        info = self.parent.cache_info()
+        has_room = info.maxsize is None or info.currsize < info.maxsize
+        if info.misses != self._misses and not (has_room and info.hits + info.misses >= self._total):
+            raise LookupError(f"the cache of {self.parent.__name__} may have forgotten an answer")
+        answer = super().read()
+        self._note()
+        return answer
+
+
 def _key(x: Any) -> Hashable:
     if type(x) is tuple:
         return tuple, *map(_key, x)
@@ -71,10 +99,12 @@ def cached(real: Any, within: Source, world: Any) -> Any:
         if not world.open:
             return real(*args, **kwargs)
         try:
-            given = [_outside(x, world, real) for x in args], {k: _outside(x, world, real) for k, x in kwargs.items()}
+            every = (*args, *kwargs.values())
+            given = _outside(args, world, real, every), {k: _outside(x, world, real, every) for k, x in kwargs.items()}
         except _Inside:
             return _run(world, real, within, args, kwargs)
-        return world.translate(_answer(world, real, *given), Cached(real, given))
+        answer, kind = _answer(world, real, *given)
+        return world.translate(answer, kind(real, given))
 
     def refused(*_: Any, **__: Any) -> Any:
         raise world.builder.gives_up(f"the cache of {real.__name__} is looked at or emptied")
@@ -85,17 +115,16 @@ def cached(real: Any, within: Source, world: Any) -> Any:
     return call
 
 
-def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> Any:
-    """What the cache, or else the function, answers outside of the trace."""
+def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Cached]]:
+    """What the cache, or else the function, answers outside of the trace, and how it is asked again."""
     name = real.__name__
-    found = list(_state(real, args))
-    if world.changed and any(_is_pending(world, *each) for each in found):
+    if world.changed and Written(world).may_be_reached([real, *args, *kwargs.values()]):
         raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
     if world.once:
-        return real(*args, **kwargs)
-    if world.builder.guards and any(acts for *_, acts in found):
-        # Before it is known whether a call comes here, its guards would have asked.
-        raise world.builder.gives_up(f"{name}, which has a cache, may change something, and is called on a condition")
+        return real(*args, **kwargs), Cached
+    # Before it is known whether a call comes here, its guards have asked.
+    acts = any(x for *_, x in _state(real, (*args, *kwargs.values())))
+    kind = Remembered if acts and world.builder.guards else Cached
     missed, held, beside = real.cache_info().misses, world.held(), Unseen()
     for fun in _reached(real):
         beside.watch(fun)
@@ -108,7 +137,7 @@ def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> Any:
     changed = [g for g in held if not g.holds()] if real.cache_info().misses != missed else []
     if changed:
         raise world.builder.gives_up(f"{name}, which has a cache, changes {changed[0].source}, which was read before")
-    return answer
+    return answer, kind
 
 
 def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
@@ -120,14 +149,14 @@ def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
     return answer
 
 
-def _outside(x: Any, world: Any, real: Any) -> Any:
-    """What the cache is given for an argument; `_Inside` if that must not get there."""
+def _outside(x: Any, world: Any, real: Any, args: Any) -> Any:
+    """What the cache is given for one of the arguments; `_Inside` if that must not get there."""
     if isinstance(x, Carrier):
-        return _asked(x, real)
+        return _asked(x, real, args)
     if isinstance(x, shadow.VALUES):
         return x
     if type(x) is tuple:
-        return tuple([_outside(y, world, real) for y in x])
+        return tuple([_outside(y, world, real, args) for y in x])
     if type(x).__hash__ is None:
         hash(shadow.unshadowed(x))  # raises what Python raises
     found = shadow.unshadowed(x)
@@ -138,14 +167,14 @@ def _outside(x: Any, world: Any, real: Any) -> Any:
     return found
 
 
-def _asked(x: Any, real: Any) -> Any:
+def _asked(x: Any, real: Any, args: Any) -> Any:
     builder = getattr(x, "builder", None)
     if builder is None:
         raise _Inside
     if x.shape or x.is_array:
         hash(x)  # raises too
     here = builder.here()
-    if not here.knows(x) or here.has_derivative(x.node) or not any(_state(real, ())):
+    if not here.knows(x) or here.has_derivative(x.node) or not any(_state(real, args)):
         raise _Inside
     return x._plain("hash()")
 
@@ -153,14 +182,20 @@ def _asked(x: Any, real: Any) -> Any:
 def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
     """What a function may read that can change, its own cache included: where it is, if it is in a variable, and what;
     and whether the function may change something by it."""
-    yield from ((None, x, True) for x in args if not isinstance(x, (*shadow.VALUES, tuple)))
+    yield from ((None, x, True) for x in args if not _is_immutable(x))
     for fun in _reached(real):
+        defaults = (*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values())
+        yield from ((None, x, True) for x in defaults if not _is_immutable(x))
         assigned = {name for _, name in assigned_by(fun.__code__)}
-        for source, value in _variables(fun):
+        for source, value in variables(fun):
             if value is real:
                 yield source, None, False
             elif not _is_function(value) and not _is_code(value):
                 yield source, value, source.name in assigned or not isinstance(value, (*shadow.VALUES, np.ndarray))
+
+
+def _is_immutable(x: Any) -> bool:
+    return all(map(_is_immutable, x)) if type(x) is tuple else isinstance(x, (*shadow.VALUES, Carrier))
 
 
 def _reached(real: Any) -> list[types.FunctionType]:
@@ -172,7 +207,7 @@ def _reached(real: Any) -> list[types.FunctionType]:
         fun = getattr(fun, "__wrapped__", fun)
         if isinstance(fun, types.FunctionType) and fun not in found:
             found[fun] = None
-            waiting += [value for _, value in _variables(fun) if _is_function(value)]
+            waiting += [value for _, value in variables(fun) if _is_function(value)]
     return list(found)
 
 
@@ -183,27 +218,9 @@ def _is_function(x: Any) -> bool:
 _EXAMPLE = functools.lru_cache(len)
 
 
-def _variables(fun: types.FunctionType) -> Iterator[tuple[Source, Any]]:
-    """The variables from outside that the code of a function, or of one in it, names."""
-    for cell, name in zip(fun.__closure__ or (), fun.__code__.co_freevars):
-        yield Cell(cell, name), shadow.contents(cell)
-    codes = [fun.__code__]
-    while codes:
-        code = codes.pop()
-        for name in code.co_names:
-            if name in fun.__globals__:
-                yield Global(fun.__globals__, name), fun.__globals__[name]
-        codes += [x for x in code.co_consts if isinstance(x, types.CodeType)]
-
-
 def _is_code(x: Any) -> bool:
     if isinstance(x, types.ModuleType):
         return not is_user_module(x)
     if isinstance(x, type):
         return not is_user_code(x)
     return not isinstance(x, np.ndarray) and is_constant(x)
-
-
-def _is_pending(world: Any, source: Source | None, value: Any, _: bool) -> bool:
-    """Whether traced code may have written what is there: numbers and the like are where their variable was not."""
-    return source is None or not isinstance(value, shadow.VALUES) or world.writes.renamed(source)
