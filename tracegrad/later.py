@@ -70,7 +70,7 @@ def mirrored(
     def get(name: str) -> Any:
         if name == "__all__":
             return public()
-        if name.startswith("__"):
+        if name.startswith("__") and name != "__version__":
             raise AttributeError(f"{package} has no {name!r}", name=name)
         value = namespace[name] = getattr(mirror(), name)
         return value

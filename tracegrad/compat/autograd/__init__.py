@@ -14,6 +14,7 @@ are not differentiated may be any objects.
 """
 
 from tracegrad.compat.autograd import builtins, core, extend, misc, numpy, scipy, test_util, tracer, util, wrap_util
+from tracegrad.compat.autograd.builtins import dict, isinstance, list, tuple, type
 from tracegrad.compat.autograd.differential_operators import (
     checkpoint,
     deriv,
@@ -40,11 +41,11 @@ from tracegrad.compat.autograd.rules import primitive
 from tracegrad.later import second_name
 
 __all__ = [
-    "builtins", "checkpoint", "core", "deriv", "elementwise_grad", "extend", "grad", "grad_and_aux", "grad_named",
-    "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "install", "jacobian",
-    "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp", "misc", "multigrad_dict", "numpy",
-    "primitive", "scipy", "tensor_jacobian_product", "test_util", "tracer", "util", "value_and_grad",
-    "vector_jacobian_product", "wrap_util",
+    "builtins", "checkpoint", "core", "deriv", "dict", "elementwise_grad", "extend", "grad", "grad_and_aux",
+    "grad_named", "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "install",
+    "isinstance", "jacobian", "list", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode", "make_vjp",
+    "misc", "multigrad_dict", "numpy", "primitive", "scipy", "tensor_jacobian_product", "test_util", "tracer",
+    "tuple", "type", "util", "value_and_grad", "vector_jacobian_product", "wrap_util",
 ]  # fmt: skip
 
 

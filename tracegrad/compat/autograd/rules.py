@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.avals import aval_of
+from tracegrad.avals import aval_of, short_name
 from tracegrad.compat.autograd.spaces import vspace
 from tracegrad.compat.autograd.transforms import conjugate
 from tracegrad.compat.autograd.wrap_util import get_name, wraps
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
+from tracegrad.ops.custom import opaque
 from tracegrad.torch.autograd.function import Function, inlined
+from tracegrad.torch.autograd.opaque import _aside, is_traced
+from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
 
 __all__ = [
@@ -90,11 +93,8 @@ def register_notrace(trace_type: Any, primitive_fun: Any) -> None:
 
 
 def _rules_of(fun: Any) -> _Rules | None:
-    """The rules of a primitive; None for a function of NumPy's or SciPy's, whose derivative tracegrad knows."""
+    """The rules of a primitive. None for other functions, which are traced: what they compute has its derivative."""
     rules: _Rules | None = getattr(fun, "_rules", None)
-    module = getattr(fun, "__module__", None) or type(fun).__module__
-    if rules is None and module.partition(".")[0] not in ("numpy", "scipy"):
-        raise TypeError(located(f"rules are given to what primitive makes, not to {fun!r}"))
     return rules
 
 
@@ -106,7 +106,7 @@ def _zeros(x: Any) -> Any:
 def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
     """Give `vjpmaker(argnums, ans, args, kwargs)`: the function from a cotangent to those of these arguments.
 
-    A function of NumPy's or SciPy's keeps the derivative that tracegrad knows.
+    A function that is no primitive, as those of NumPy and SciPy, keeps the derivative of what it computes.
 
     >>> @primitive
     ... def product(x, y):
@@ -151,7 +151,7 @@ def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[in
 def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
     """Give `jvpmaker(argnums, gs, ans, args, kwargs)`: the tangent of the output, where these arguments move by `gs`.
 
-    A function of NumPy's or SciPy's keeps the derivative that tracegrad knows.
+    A function that is no primitive, as those of NumPy and SciPy, keeps the derivative of what it computes.
     """
     if rules := _rules_of(fun):
         rules.pushes = jvpmaker
@@ -211,7 +211,7 @@ def def_linear(fun: Any) -> None:
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 class _Plain(Function):
-    """Code that runs as it is, on arrays."""
+    """A primitive, which runs as it is, on arrays."""
 
     opaque = True
 
@@ -335,6 +335,10 @@ class _Moved:
     def __call__(self, *leaves: Any) -> list[Any]:
         raise NotImplementedError
 
+    def like(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves whose shapes and dtypes the results have."""
+        raise NotImplementedError
+
     def parts(self, leaves: Sequence[Any]) -> tuple[Any, Any, Any, Sequence[Any]]:
         """The arguments, those by keyword, the result, and what is behind them."""
         end = self.number + self.result.num_leaves
@@ -354,6 +358,10 @@ class _Pull(_Moved):
         pulled = list(inlined(rule)(self.argnums, ans, args, kwargs)(g))
         return [y for i, ct in zip(self.argnums, pulled) for y in self._cotangents(i, args[i], ct)]
 
+    def like(self, leaves: Sequence[Any]) -> list[Any]:
+        args = self.parts(leaves)[0]
+        return [x for i in self.argnums for x in tree.leaves(args[i]) if _is_inexact(x)]
+
     def _cotangents(self, i: int, x: Any, ct: Any) -> Iterable[Any]:
         structure = tree.structure(x)
         for leaf, y in zip(tree.leaves(x), tree.flatten_up_to(structure, ct, f"the cotangent of argument {i}")):
@@ -363,6 +371,9 @@ class _Pull(_Moved):
 
 class _Push(_Moved):
     """Tangents of results."""
+
+    def like(self, leaves: Sequence[Any]) -> list[Any]:
+        return list(leaves[self.number : self.number + self.result.num_leaves])
 
     def __call__(self, *leaves: Any) -> list[Any]:
         args, kwargs, ans, moved = self.parts(leaves)
@@ -389,15 +400,44 @@ def _fitted(ct: Any, leaf: Any, what: str) -> Any:
     return (np.real(ct) if np.iscomplexobj(ct) else ct).astype(dtype)
 
 
+class _Rule:
+    """What the node of a rule computes, of the leaves at these places."""
+
+    def __init__(self, run: _Moved, leaves: Sequence[Any], places: Sequence[int]):
+        self.run, self.places = run, tuple(places)
+        self.leaves = [None if k in places else x for k, x in enumerate(leaves)]
+
+    def __repr__(self) -> str:
+        return repr(repr(self.run))
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        leaves = list(self.leaves)
+        for k, x in zip(self.places, arrays):
+            leaves[k] = x.copy()
+        with _aside(), no_grad():
+            return self.run(*map(_plain, leaves))
+
+
+def _ruled(run: _Moved, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What a rule computes, as it is. What it gives is of known shapes, so in a trace no values are needed."""
+    places = [k for k, x in enumerate(leaves) if is_traced(x)]
+    if not places:
+        return tuple(run(*map(_plain, leaves)))
+    arrays = [x.array if isinstance(x, Recorded) else x for x in (leaves[k] for k in places)]
+    described = tuple([(np.shape(x), short_name(_dtype(x))) for x in run.like(leaves)])
+    results: tuple[Any, ...] = opaque(*arrays, results=described, call=_Rule(run, leaves, places))
+    return results
+
+
 class _Derived(Function):
     """What a rule computes, as it is; its derivative is that of its code, which is traced for it."""
 
     @staticmethod
     def forward(ctx: Any, run: _Moved, *leaves: Any) -> tuple[Any, ...]:
-        outputs = _Plain.apply(run, *leaves)
+        outputs = _ruled(run, leaves)
         ctx.run = run
         _kept(ctx, leaves)
-        return outputs  # type: ignore[no-any-return]
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:

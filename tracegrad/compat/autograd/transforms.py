@@ -20,12 +20,14 @@ Function = Callable[..., Any]
 
 
 def point(x: Any) -> Any:
-    """Where a derivative is taken: arrays of integers as floating ones."""
+    """Where a derivative is taken: arrays of integers as floating ones, and complex numbers as NumPy's."""
     return tree.map(_floating, x)
 
 
 def _floating(x: Any) -> Any:
-    return x.astype(float) if isinstance(x, np.ndarray) and x.dtype.kind in "iub" else x
+    if isinstance(x, np.ndarray) and x.dtype.kind in "iub":
+        return x.astype(float)
+    return np.complex128(x) if type(x) is complex else x
 
 
 def conjugate(x: Any) -> Any:

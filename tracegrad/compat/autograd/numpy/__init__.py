@@ -9,6 +9,7 @@
 from tracegrad.compat.autograd.numpy import fft as fft
 from tracegrad.compat.autograd.numpy import linalg as linalg
 from tracegrad.compat.autograd.numpy import numpy_boxes as numpy_boxes
+from tracegrad.compat.autograd.numpy import numpy_vjps as numpy_vjps
 from tracegrad.compat.autograd.numpy import numpy_vspaces as numpy_vspaces
 from tracegrad.compat.autograd.numpy import numpy_wrapper as numpy_wrapper
 from tracegrad.compat.autograd.numpy import random as random

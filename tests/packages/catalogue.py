@@ -1,0 +1,40 @@
+"""The packages: which version, where its tests are, and what they need besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PACKAGES", "Package"]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package on PyPI; `tests` is a folder or file in its source distribution, or installed with it, or one of
+    `programs/` here, for packages that publish no tests."""
+
+    name: str
+    version: str
+    about: str
+    tests: str
+    source: str = "sdist"  # or "installed", "programs"
+    needs: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # for pytest
+
+
+PACKAGES = (
+    Package("autograd", "1.9.1", "autograd itself", "tests", needs=("pytest-xdist",)),
+    Package("lifelines", "0.30.3", "survival analysis", "lifelines/tests",
+            needs=("flaky", "dill"), arguments=("--ignore=tests/test_plotting.py",)),
+    Package("pymanopt", "2.2.1", "optimisation on manifolds", "tests",
+            arguments=("--noconftest", "-k", "not torch and not jax and not tensorflow")),
+    Package("surpyval", "0.25", "survival analysis", "surpyval/tests", "installed"),
+    Package("reliability", "0.9.0", "reliability engineering", "tests", needs=("openpyxl",)),
+    Package("legume-gme", "1.0.3", "photonic crystals", "tests", needs=("matplotlib",)),
+    Package("grcwa", "0.1.2", "coupled waves in gratings", "tests", needs=("nlopt",)),
+    Package("autoptim", "0.3", "SciPy's minimizers", "autoptim", "installed"),
+    Package("mici", "0.4.1", "Hamiltonian Monte Carlo", "tests", needs=("multiprocess", "sympy"),
+            arguments=("-k", "autograd or Autograd or autodiff or systems",)),
+    Package("geomstats", "2.8.0", "geometry of manifolds", "tests/tests_geomstats"),
+    Package("ceviche", "0.1.3", "electromagnetics", "ceviche_waves.py", "programs", needs=("matplotlib",)),
+    Package("autograd-gamma", "0.5.0", "incomplete gamma functions", "autograd_gamma_slopes.py", "programs"),
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""Cotangents of operands that have been broadcast, for rules of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["metadata", "unbroadcast", "unbroadcast_f"]
+
+Metadata = tuple[tuple[int, ...], int, np.dtype[Any], bool]
+
+
+def metadata(A: Any) -> Metadata:
+    """The shape, the number of axes, the dtype of an array, and whether it is complex.
+
+    >>> metadata(np.zeros((2, 3)))
+    ((2, 3), 2, dtype('float64'), False)
+    """
+    return np.shape(A), np.ndim(A), np.result_type(A), bool(np.iscomplexobj(A))
+
+
+def unbroadcast(x: Any, target_meta: Metadata, broadcast_idx: int = 0) -> Any:
+    """The sums along the axes that an operand with this metadata has been broadcast along.
+
+    >>> unbroadcast(np.ones((4, 3)), metadata(np.zeros((1, 3))))
+    array([[4., 4., 4.]])
+    """
+    shape, ndim, _, is_complex = target_meta
+    while np.ndim(x) > ndim:
+        x = np.sum(x, axis=broadcast_idx)
+    for axis, size in enumerate(shape):
+        if size == 1 and np.shape(x)[axis] != 1:
+            x = np.sum(x, axis=axis, keepdims=True)
+    return np.real(x) if np.iscomplexobj(x) and not is_complex else x
+
+
+def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function that gives what `f` does, summed to the shape of `target`.
+
+    >>> unbroadcast_f(1.0, lambda g: 2 * g)(np.ones(3))
+    np.float64(6.0)
+    """
+    target_meta = metadata(target)
+    return lambda g: unbroadcast(f(g), target_meta)
