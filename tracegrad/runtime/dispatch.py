@@ -161,7 +161,7 @@ class Dispatcher(Inlinable):
     def _heat(self, path: Path, call: Call, captured: Sequence[Any]) -> None:
         """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
         lies = path.lies([*call.leaves, *captured])
-        if not path.ready(lies) or (path.trace.effects and not self.effects):
+        if not path.ready(lies) or (path.trace.effects and not self.effects) or not path.comes_again(call):
             return
         form = (len(call.args), *call.kwargs)
         again = len(form) > 1 or form in path.hots

@@ -42,6 +42,7 @@ from tracegrad.settings import unusual
 from tracegrad.trace.drawn import Drawn
 from tracegrad.trace.effects import NAMES, apart, statements
 from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import on_call
 from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
@@ -89,7 +90,8 @@ def hot_call(
         for guard in unwatched:
             code.guard(guard)
         if draws is not None:
-            code.draw(draws.draw)
+            with on_call(call):
+                code.draw(functools.partial(draws.draw, draws.given()))
             if any(isinstance(x, Drawn) for x in (*trace.written, *[x for group in trace.groups for x in group])):
                 return None
         captured = code.captured(_captured(trace, code))
@@ -186,6 +188,7 @@ def _take_arguments(code: Code, call: Call, args: Sequence[str], kwargs: Mapping
     positional, keywords = (opened(x) for x in both[2])
     assert positional is not None
     assert keywords is not None
+    code.generators = [call.args[x] if isinstance(x, int) else call.kwargs[x] for x in call.generators]
     for place, value in call.statics:
         code.fixed(args[place] if isinstance(place, int) else kwargs[place], value)
     static = {place for place, _ in call.statics}

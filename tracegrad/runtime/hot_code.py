@@ -21,7 +21,7 @@ from tracegrad.trace.assumed import Guard
 from tracegrad.trace.drawn import Drawn, put_back
 from tracegrad.trace.effects import Effect
 from tracegrad.trace.foreign import state_key
-from tracegrad.trace.signature import Call
+from tracegrad.trace.signature import AnyGenerator, Call
 from tracegrad.trace.sources import Argument, Function, Global, Passed, Source
 
 __all__ = ["Code", "NotSimple", "Then", "opened"]
@@ -61,6 +61,7 @@ class Code:
     on_tape: Any = None
     trouble: Sequence[str] = ()
     draws = False
+    generators: Sequence[Any] = ()  # the arguments that are such, of the calls that the code is for
 
     def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
@@ -192,6 +193,8 @@ class Code:
 
     def fixed(self, text: str, value: Any) -> None:
         """The check that the static argument `text` is this value."""
+        if type(value) is AnyGenerator:
+            value = list({id(x): x for x in self.generators}.values())[value.number]
         name = self.name(value)
         same = f"type({text}) is {self.name(type(value))} and {text} == {name}"
         self.checks.append(same if type(value) in (str, bytes, slice, range) else f"{text} is {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ ROOM = 128
 MOST_PAIRS = 2**14
 # So many bytes, for each node of a graph and some, are worth a program that reads them as they lie.
 LEAST_TURNED = 2**11
+MOST_HOT = 32  # of a path, for as many generators of random numbers that came again
 MOST_LIES = 16  # of a path; what lies in other ways is copied
 COMES = object()  # stands for such a program, which the next call makes
 
@@ -45,6 +47,8 @@ class Path:
         self.keys = tuple(map(value_key, trace.script))
         self._writes = bool(trace.groups or trace.written)
         self.hots: dict[Any, Any] = {}
+        self._last: list[Any] = []
+        self._generators: tuple[int, ...] = ()
         self._turns: dict[Any, Any] = {}
         # Programs that read arrays by their strides.
         self._laid: dict[Any, Any] = {}
@@ -56,13 +60,23 @@ class Path:
         keys = answers.keys
         return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
 
+    def comes_again(self, call: Call) -> bool:
+        """Whether the generators of random numbers among the arguments are those of the last call, or there are none.
+        A hot path is for those, so it is made for others that come again."""
+        if not call.generators:
+            return True
+        found = [call.args[x] if isinstance(x, int) else call.kwargs[x] for x in call.generators]
+        same = len(found) == len(self._last) and all(map(operator.is_, found, self._last))
+        self._last, self._generators = found, tuple(map(id, found))
+        return same and len(self.hots) < MOST_HOT
+
     def hot(
         self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = (), lies: Lies = ()
     ) -> Any:
         """The hot path for calls like `call`: a subclass of `plain` with another `__call__`. The methods of classes are
         what Python calls with the least ado. Calls that own the leaves that are `donated` give them away. `lies` says
         how the arrays lie."""
-        form = (len(call.args), *call.kwargs, *lies)
+        form = (len(call.args), *call.kwargs, *lies, *self._generators)
         if form not in self.hots:
             header = of_method(binder.signature, len(call.args), list(call.kwargs))
             found, made = None, self._code(call, header, donated, lies)
@@ -76,7 +90,7 @@ class Path:
         """The same as a function of the dispatcher and the values of all arguments, which returns MISS where it does
         not know; None if there is none. For a call that does not own what is donated it is one that overwrites
         nothing."""
-        form = (len(call.args), *call.kwargs, *lies)
+        form = (len(call.args), *call.kwargs, *lies, *self._generators)
         gives = not donated or all(owns_memory(call.leaves[i]) for i in donated)
         key = (*form, gives)
         if key not in self._turns:

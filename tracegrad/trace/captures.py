@@ -45,7 +45,7 @@ from tracegrad.trace import shadow
 from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.drawing import generator_of, is_random, random_of
-from tracegrad.trace.drawn import Drawn, is_generator
+from tracegrad.trace.drawn import Drawn, Traced, is_generator
 from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS, RunsPlainly
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
@@ -123,13 +123,13 @@ class World(Assumptions):
         """What stands for `x`, which no source leads to: a function or object that was passed."""
         if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
             return x
-        if any([x is made for made in self._partials]):  # noqa: C419
+        if type(x) is Traced or any([x is made for made in self._partials]):  # noqa: C419
             return x
         if is_generator(x):
             return generator_of(self, x, Fixed(x, "a random generator"))
         self.natives.note_all(x)
         leaves = tree.leaves(x) if tree.is_node(x) else ()
-        if any([is_generator(leaf) for leaf in leaves]):  # noqa: C419
+        if any([is_generator(leaf) and type(leaf) is not Traced for leaf in leaves]):  # noqa: C419
             return tree.map(lambda leaf: self.adopt(leaf) if is_generator(leaf) else leaf, x)
         if any([isinstance(leaf, Carrier) for leaf in leaves]):  # noqa: C419
             return x

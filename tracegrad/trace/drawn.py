@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.records import record
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
-from tracegrad.trace.sources import CALLS, Cell, Fixed, Global, Names, Source
+from tracegrad.trace.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
 
 __all__ = [
     "Drawing", "Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "put_back", "rewind",
@@ -169,13 +169,18 @@ class Draws:
         """Whether the steps need nothing of the call: generators that stay in their places, and arguments that are
         always the same."""
         given = [x for step in self.steps for x in (*step.args, *step.kwargs.values())]
-        fixed = all(isinstance(x, Source) and type(_root(x)) in (Fixed, Global, Cell) for x in self.places)
+        fixed = all(isinstance(x, Source) and type(_root(x)) in (Fixed, Global, Cell, Passed) for x in self.places)
         return fixed and not any(isinstance(x, Needed) for x in given)
 
-    def draw(self) -> Drawing:
-        """Do all steps, where they are at hand. Where one raises, nothing has been drawn."""
+    def given(self) -> dict[int, Any]:
+        """The generators that are arguments of the call under way, by their numbers."""
+        return {k: x.read() for k, x in enumerate(self.places) if isinstance(x, Passed)}
+
+    def draw(self, given: Mapping[int, Any]) -> Drawing:
+        """Do all steps, where they are at hand, in a call that is given these generators. Where one raises, nothing has
+        been drawn."""
         found = Drawing()
-        generators = [place.read() for place in self.places]  # type: ignore[union-attr]
+        generators = [given[k] if k in given else x.read() for k, x in enumerate(self.places)]  # type: ignore[union-attr]
         for x in generators:
             _note(found, x)
         try:
@@ -275,6 +280,12 @@ class Traced:
         if not self._world.open:
             return getattr(self._real, name)
         return self.method(name)
+
+    @property
+    def source(self) -> Source | None:
+        """Where each call finds it; None for one that traced code makes."""
+        place = self._world.draws.places[self._number]
+        return place if isinstance(place, Source) else None
 
     def spawn(self, count: int) -> list[Traced]:
         """Generators of their own, of one that traced code makes."""

@@ -21,6 +21,7 @@ from tracegrad.ops.linear import inverse_permutation
 from tracegrad.trace import templates
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
+from tracegrad.trace.drawn import Traced
 from tracegrad.trace.effects import Effect, contents, plain_key
 from tracegrad.trace.memory import axes_of
 from tracegrad.trace.refusals import InPlace
@@ -167,6 +168,8 @@ class Outputs:
         return self._tensor(x) if isinstance(x, TapeCarrier) else self._held(x)
 
     def _held(self, x: Any) -> Piece:
+        if type(x) is Traced:
+            return self._generator(x)
         if type(x) in (set, frozenset):
             return Call(type(x), [self.template([plain_key(each) for each in x])])
         if type(x) is dict:
@@ -192,6 +195,11 @@ class Outputs:
             make, parts = x.parts()
             return Call(make, [self.template(part) for part in parts])
         return Same(_constant(x))
+
+    def _generator(self, x: Traced) -> Piece:
+        if x.source is None:
+            raise self.builder.gives_up("a random generator that traced code makes leaves the traced function")
+        return Found(x.source)
 
     def _tensor(self, x: Any) -> Piece:
         if x.level is not Level.TRACED_TENSOR:

@@ -22,7 +22,7 @@ from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.records import record
 from tracegrad.trace.describe import describe, signature_of
 
-__all__ = ["Binder", "Call", "exact"]
+__all__ = ["AnyGenerator", "Binder", "Call", "exact"]
 
 
 # Values that are static by themselves.
@@ -32,6 +32,21 @@ _FIXED = (
 )  # fmt: skip
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+
+@record(frozen=True, slots=True)
+class AnyGenerator:
+    """Stands in the structure of a call for a generator of random numbers that is an argument: its class, and which of
+    the generators it is. Another one in its place is no other kind of call."""
+
+    cls: type
+    number: int
+
+    def __repr__(self) -> str:
+        return f"a {self.cls.__name__}"
+
+
+_GENERATORS = (np.random.Generator, np.random.RandomState)
 
 
 @record(slots=True, eq=False)
@@ -48,6 +63,7 @@ class Call:
     kwargs: dict[str, Any]
     function: Any = None  # what is called
     plainly: str = ""  # why the call is none that can be traced
+    generators: Any = ()  # of random numbers: the positions, or keywords, of those that may be any of their class
     drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.drawn`
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -60,6 +76,11 @@ class Call:
                 args.insert(place, value)
             else:
                 kwargs[place] = value
+        for place in self.generators:
+            if isinstance(place, int):
+                args[place] = self.args[place]
+            else:
+                kwargs[place] = self.kwargs[place]
         return args, kwargs
 
 
@@ -126,13 +147,30 @@ class Binder:
             statics, dynamic = self._split(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
         fixed = {i: x for i, x in enumerate(leaves) if isinstance(x, _FIXED)}
+        generators: Any = ()
         if fixed:
+            generators, fixed = self._any_of_their_class(args, kwargs, fixed)
             leaves = [x for i, x in enumerate(leaves) if i not in fixed]
             structure = tree.fix(structure, fixed)
-        call = Call(leaves, structure, statics, None, [], {}, args, kwargs)
+        call = Call(leaves, structure, statics, None, [], {}, args, kwargs, generators=generators)
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
         call.key = (structure, kinds, tuple([(place, exact(value)) for place, value in statics]))
         return call
+
+    def _any_of_their_class(self, args: Any, kwargs: Any, fixed: dict[int, Any]) -> tuple[Any, dict[int, Any]]:
+        """The places of the arguments that are generators, and what is fixed with `AnyGenerator` for those. One that is
+        in a container too is that one."""
+        given = {i: x for i, x in enumerate(args) if i not in self.static_nums}
+        given |= {k: x for k, x in kwargs.items() if k not in self.static_names}
+        found = {place: x for place, x in given.items() if isinstance(x, _GENERATORS)}
+        inside = [x for x in fixed.values() if isinstance(x, _GENERATORS)]
+        if not found or len(inside) != len(found):
+            return (), fixed
+        numbers: dict[int, int] = {}
+        for x in found.values():
+            numbers.setdefault(id(x), len(numbers))
+        shown = {i: AnyGenerator(type(x), numbers[id(x)]) if id(x) in numbers else x for i, x in fixed.items()}
+        return tuple(found), shown
 
     def take_apart_fitting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The same for a call that nobody makes, in which Python would not find out that arguments do not fit."""

@@ -23,7 +23,8 @@ from tracegrad.trace.assumed import Assumptions
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
-from tracegrad.trace.drawn import rewind
+from tracegrad.trace.drawing import generator_of
+from tracegrad.trace.drawn import is_generator, rewind
 from tracegrad.trace.effects import Effect, writer
 from tracegrad.trace.endings import COMPUTED, FOLDED, TURN_BY_TURN, Restarts, RunsPlainly
 from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
@@ -35,7 +36,7 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_unforeseen, may_be_pythons
 from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Passed, Source, on_call
+from tracegrad.trace.sources import Argument, Fixed, Passed, Source, on_call
 from tracegrad.trace.tables import require_kept
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
@@ -203,6 +204,29 @@ def trace_call(
         asked.add(found)
 
 
+def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Put what stands for generators of random numbers in their places, and note what the arguments are."""
+    places: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))]
+    places += [(kwargs, name) for name in kwargs]
+    for several, place in places:
+        x = several[place]
+        several[place] = generator_of(world, x, Passed(None, place)) if place in call.generators else _shown(world, x)
+    for several, place in places:
+        if place not in call.generators:
+            world.writes.passed(several[place], Passed(None, place))
+
+
+def _shown(world: World, x: Any) -> Any:
+    """The same container, with what stands for generators in it in their places."""
+    if is_generator(x):
+        return generator_of(world, x, Fixed(x, "a random generator"))
+    if type(x) is list:
+        x[:] = [_shown(world, each) for each in x]
+    elif type(x) is dict:
+        x.update({k: _shown(world, each) for k, each in x.items()})
+    return tuple([_shown(world, each) for each in x]) if type(x) is tuple else x
+
+
 def _trace_call(
     fun: Callable[..., Any],
     body: Any,
@@ -223,8 +247,7 @@ def _trace_call(
     with recording(builder):
         leaves = [world.passed(x, i, _argument(builder, call, i, x)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
-    for place, x in (*enumerate(args), *kwargs.items()):
-        world.writes.passed(x, Passed(None, place))
+    _pass(world, call, args, kwargs)
     block = object()
     unusual[block] = None
     try:
