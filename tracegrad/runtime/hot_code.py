@@ -28,6 +28,7 @@ __all__ = ["Code", "NotSimple", "Then", "opened"]
 
 # Up to so many keys of a dict are looked at one by one.
 _FEW_KEYS = 3
+_IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)
 
 
@@ -287,7 +288,7 @@ class Code:
 
     def _items(self, text: str, cls: type, *items: Any) -> None:
         """The check that the items of a collection are the same objects."""
-        if issubclass(cls, dict):
+        if issubclass(cls, dict) or not all(isinstance(getattr(cls, x), _IN_C) for x in ("__iter__", "__len__")):
             raise NotSimple
         self.objects |= {"all": all, "map": map, "is_": operator.is_}
         again = self.again(text)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import types
-from collections import deque
-from collections.abc import Collection, Hashable, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,18 @@ from tracegrad.records import record
 from tracegrad.trace import shadow
 from tracegrad.trace.drawn import Draws, rewind
 from tracegrad.trace.endings import STEPS, RunsPlainly
-from tracegrad.trace.foreign import state_key
+from tracegrad.trace.foreign import attributes, state_key
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.signature import exact
 from tracegrad.trace.sources import CALLS, Source
 from tracegrad.trace.state import Name
+from tracegrad.trace.users import is_user_code
 
-__all__ = ["GONE", "VARYING", "Assumptions", "Guard", "all_of", "keys_of", "short"]
+__all__ = ["GONE", "VARYING", "Assumptions", "Guard", "all_of", "copied", "keys_of", "short"]
 
 # What reading a source raises where nothing is there.
 GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
-# What is compared with == where it is not the same object; larger collections are taken for constants.
+# What is compared with == where it is not the same object.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 # Numbers that can be inputs.
 VARYING = (int, float, np.integer, np.floating)
@@ -118,7 +120,38 @@ def short(x: Any) -> str:
 
 def all_of(x: Any) -> list[Any]:
     """The type of a collection and all that is in it."""
-    return [type(x), *(x.items() if isinstance(x, dict) else x)]
+    return [type(x), *items_in(x)]
+
+
+_COLLECTIONS: tuple[Any, ...] = (list, deque, OrderedDict, dict, set, frozenset, bytearray)
+
+
+def items_in(x: Any) -> Iterable[Any]:
+    """All that is in a collection, pairs if it is a dict; its own methods do not notice."""
+    kind = next((kind for kind in _COLLECTIONS if isinstance(x, kind)), type(x))
+    found: Iterable[Any] = kind.items(x) if issubclass(kind, dict) else kind.__iter__(x)
+    return found
+
+
+def copied(x: Any) -> Any:
+    """A copy of a collection; methods of a class of the user's do not notice."""
+    cls: Any = type(x)
+    if not is_user_code(cls):
+        return copy.copy(x)
+    kind = next(kind for kind in _COLLECTIONS if isinstance(x, kind))
+    made = kind.__new__(cls)
+    if isinstance(x, dict):
+        if isinstance(x, defaultdict):
+            made.default_factory = x.default_factory
+        for key, value in items_in(x):
+            kind.__setitem__(made, key, value)
+    elif isinstance(x, deque):
+        deque.__init__(made, items_in(x), x.maxlen)
+    else:
+        kind.__init__(made, items_in(x))
+    for name, value in attributes(x):
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _same_items(found: list[Any], expected: list[Any]) -> bool:

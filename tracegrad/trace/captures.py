@@ -25,7 +25,6 @@ and becomes effects, which every call repeats. A number that a function writes i
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import types
@@ -42,7 +41,7 @@ from tracegrad.numpy_api.deferred import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
-from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
+from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, copied, keys_of
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.drawing import generator_of, is_random, random_of
 from tracegrad.trace.drawn import Drawn, Traced, is_generator
@@ -367,6 +366,10 @@ class World(Assumptions):
         made: Callable[..., Any] = self.adopt(real)
         return lambda *args, **kwargs: made(*[self.natives.descriptor(x) for x in args[:1]], *args[1:], **kwargs)
 
+    def held_by_class(self, real: Any) -> Any:
+        """What stands for something that a class has, and that calls functions."""
+        return self.translate(real, Fixed(real, type(real).__name__), guard=False) if self.open else real
+
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
             return self._function(value, source)
@@ -392,8 +395,7 @@ class World(Assumptions):
     def _function(self, value: types.FunctionType, source: Source) -> Any:
         if shadow.is_dispatched(value):
             return shadow.dispatched(self, value)
-        package = opaque_package(value)
-        if package:
+        if package := opaque_package(value):
             return self.untraced(value, package)
         where = source if self.shared is not None else Fixed(value, value.__name__)
         return shadow.function(self, value, where)
@@ -417,7 +419,7 @@ class World(Assumptions):
             self.assume(source, "type", type(value))
             return self.writes.lend(value, source, self)
         if not tree.is_node(value):
-            return self.writes.copied(copy.copy(value), source)
+            return self.writes.copied(copied(value), source)
         self.assume(source, "keys", keys_of(value))
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])

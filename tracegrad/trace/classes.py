@@ -14,16 +14,16 @@ import types
 import weakref
 from typing import Any
 
+import numpy as np
+
 from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
 __all__ = ["Lent", "descriptors", "functions_of", "genuine", "hook"]
 
-# What Python calls at times of its own, or while it has to know more than a trace does.
-_PLUMBING = {
-    "__del__", "__getstate__", "__hash__", "__reduce__", "__reduce_ex__", "__setstate__", "__subclasshook__",
-}  # fmt: skip
+# What Python calls at times of its own.
+_PLUMBING = {"__del__"}
 # What runs as it is of tracegrad's modules and optimizers, which are known to do no more than keep what they are given.
 _OF_OWN = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
 # What Python calls of an object that a class has, when an attribute of that name is asked for or written.
@@ -48,18 +48,77 @@ class _StaticMethod(staticmethod):  # type: ignore[type-arg]
     genuine: Any
 
 
+class _CachedProperty(functools.cached_property):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _PartialMethod(functools.partialmethod):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
+    """A method that is chosen by the class of its first argument, whose functions ask who calls."""
+
+    def __init__(self, real: Any):
+        self.genuine = real
+
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        choose = self.genuine.dispatcher.dispatch
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return _asking(choose(args[0].__class__)).__get__(held, cls)(*args, **kwargs)
+
+        functools.update_wrapper(method, self.genuine.func)
+        method.register = self.genuine.register  # type: ignore[attr-defined]
+        return method
+
+
+class _Held:
+    """What is no method and calls functions, but asks who calls: one with a cache, a partial object, `np.vectorize`."""
+
+    def __init__(self, real: Any):
+        self.genuine = real
+
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        world: Any = getattr(recorder(), "world", None)
+        found = self.genuine if world is None else world.held_by_class(self.genuine)
+        if not isinstance(self.genuine, _CACHED):
+            return found
+        return found if held is None else types.MethodType(found, held)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__get__(None)(*args, **kwargs)
+
+
+_CACHED = type(functools.lru_cache(len))
+_HELD: tuple[Any, ...] = (_CACHED, functools.partial, np.vectorize)
+_MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _Held)
+
+
 def genuine(x: Any) -> Any:
     """What a class has, but for traces."""
     if isinstance(x, types.FunctionType):
         return x.__wrapped__ if x.__code__ is _CODE else x  # type: ignore[attr-defined]
-    return x.genuine if isinstance(x, _Property | _ClassMethod | _StaticMethod) else x
+    return x.genuine if isinstance(x, _MADE) else x
 
 
 def functions_of(x: Any) -> list[types.FunctionType]:
     """The functions that an attribute of a class runs."""
     x = genuine(x)
-    parts = (x.fget, x.fset, x.fdel) if isinstance(x, property) else (getattr(x, "__func__", x),)
-    return [f for f in parts if isinstance(f, types.FunctionType)]
+    several: tuple[Any, ...] = ()
+    if isinstance(x, property):
+        several = (x.fget, x.fset, x.fdel)
+    elif isinstance(x, functools.singledispatchmethod):
+        several = tuple(x.dispatcher.registry.values())
+    known = (several or [getattr(x, name) for name in _FUNCTIONS if hasattr(x, name)] or [x])[:]
+    return [f for part in known for f in ([part] if isinstance(part, types.FunctionType) else _within(part, x))]
+
+
+_FUNCTIONS = ("__func__", "func", "pyfunc", "__wrapped__")
+
+
+def _within(part: Any, x: Any) -> list[types.FunctionType]:
+    return functions_of(part) if part is not x and isinstance(part, (*_HELD, functools.partialmethod)) else []
 
 
 def hook(cls: Any, name: str) -> types.FunctionType | None:
@@ -132,9 +191,24 @@ def _asking(x: Any) -> Any:
             made = makes(*parts, x.__doc__)
     elif type(x) in (classmethod, staticmethod) and _asking(x.__func__) is not x.__func__:
         made = (_ClassMethod if type(x) is classmethod else _StaticMethod)(_asking(x.__func__))
+    elif any(map(is_user_function, functions_of(x))):
+        made = _asking_of_functools(x)
     if made is not x:
         made.genuine = x
     return made
+
+
+def _asking_of_functools(x: Any) -> Any:
+    """The same for what holds functions of the user's, and is none."""
+    if type(x) is functools.cached_property:
+        found = _CachedProperty(_asking(x.func))
+        found.__set_name__(None, x.attrname)  # type: ignore[arg-type]
+        return found
+    if type(x) is functools.partialmethod:
+        return _PartialMethod(_asking(x.func), *x.args, **x.keywords)
+    if type(x) is functools.singledispatchmethod:
+        return _DispatchMethod(x)
+    return _Held(x) if type(x) in _HELD else x
 
 
 def _differ(x: Any, y: Any) -> bool:
