@@ -16,6 +16,7 @@ from tracegrad.torch import tape
 from tracegrad.torch.functions import linalg
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.tensor import of_array
 
 RECORDED = json.loads(torch_linalg.DATA.read_text(encoding="utf-8"))
 F = SimpleNamespace(**FUNCTIONS)
@@ -37,7 +38,7 @@ def assert_recorded(found: Any, entries: list[dict[str, Any]], tolerance: float 
 
 
 def tensors(text: str) -> dict[str, Tensor]:
-    return {name: Tensor(INPUTS[name].copy(), INPUTS[name].dtype.kind == "f") for name in inputs_of(text)}
+    return {name: of_array(INPUTS[name].copy(), INPUTS[name].dtype.kind == "f") for name in inputs_of(text)}
 
 
 def plain(xs: Any) -> list[np.ndarray[Any, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -338,3 +339,39 @@ def test_dtypes_are_pytorchs_and_follow_the_default_dtype(trace: Any) -> Any:
             yield leaf.grad, str(leaf.grad.dtype), factor.grad, str(factor.grad.dtype)
     finally:
         tg.set_default_dtype(before)
+
+
+@program
+def test_einsum_broadcasts_axes_of_one(trace: Any) -> Any:
+    @trace
+    def f(x: Any, y: Any) -> Any:
+        return (tg.einsum("ij,ij->ij", x, y) * tg.einsum("ij,ij->i", x, y)[:, None]).sum()
+
+    @trace
+    def g(x: Any, y: Any) -> Any:
+        return np.einsum("ij,ij,i->j", x, y, np.ones(1))
+
+    for shape in ((1, 3), (2, 3), (2, 1)):
+        x = tg.tensor(np.sin(np.arange(np.prod(shape))).reshape(shape), requires_grad=True)
+        y = np.arange(6.0).reshape(2, 3)
+        value = f(x, tg.tensor(y))
+        value.backward()
+        yield value, x.grad, g(x.detach().numpy(), y)
+        assert np.allclose(g(x.detach().numpy(), y), (x.detach().numpy() * y).sum(0))
+
+
+@program
+def test_devices_and_lists_as_indices(trace: Any) -> Any:
+    device = tg.device("cuda" if tg.cuda.is_available() else "cpu")
+
+    @trace
+    def f(x: Any, k: Any) -> Any:
+        y = tg.zeros(3, 4, device=x.device) if x.device.type == device.type else None
+        rows = [k, k]
+        y[rows] = x.sum()
+        return y.to(device), x.is_cuda
+
+    for k in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield f(tg.ones(2) * k, tg.tensor([k, 0]))

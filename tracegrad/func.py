@@ -23,12 +23,18 @@ Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
 
 
+def _once(argnums: Argnums) -> None:
+    if isinstance(argnums, tuple) and len(set(argnums)) < len(argnums):
+        raise RuntimeError(located(f"argnums elements must be unique, got {argnums}"))
+
+
 def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """The function `(*args) -> gradient` of a scalar function; with `has_aux`, `(gradient, aux)`. See `tracegrad.grad`.
 
     >>> print(grad(lambda x: x**3)(2.0))
     12.0
     """
+    _once(argnums)
     return api.grad(func, argnums, has_aux)
 
 
@@ -39,6 +45,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
     >>> print(gradient, value)
     12.0 8.0
     """
+    _once(argnums)
     both = api.value_and_grad(func, argnums, has_aux)
 
     def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:

@@ -251,6 +251,7 @@ def dot(x: Any, y: Any) -> Any:
 def einsum(subscripts: str, *operands: Any) -> Any:
     """`np.einsum` with a subscript string: pairs are contracted from left to right, each by one `matmul`."""
     names, wanted = parse_einsum(subscripts, [len(x.shape) for x in operands])
+    operands, names = _without_ones(operands, names)
     _check_sizes(subscripts, names, operands)
     terms = [_diagonal(x, n) for x, n in zip(operands, names)]
     while len(terms) > 1:
@@ -290,6 +291,18 @@ def _axis_names(subscripts: str, term: str, rank: int) -> list[str]:
     if hidden < 0 or (hidden and not dots) or (not (before + after).isalpha() and before + after):
         raise ShapeError(f"einsum: the term {term!r} of {subscripts!r} does not fit an operand of {rank} axes")
     return [*before, *(str(hidden - 1 - k) for k in range(hidden)), *after]
+
+
+def _without_ones(operands: Sequence[Any], names: list[list[str]]) -> tuple[Any, list[list[str]]]:
+    """The operands without axes of size one whose names have other sizes elsewhere: they are broadcast."""
+    longer = {n for x, term in zip(operands, names) for n, length in zip(term, x.shape) if length != 1}
+    arrays, terms = [], []
+    for x, term in zip(operands, names):
+        places = [k for k, n in enumerate(term) if x.shape[k] != 1 or n not in longer or term.count(n) > 1]
+        alone = len(places) == len(term)
+        arrays.append(x if alone else reshape(x, shape=tuple([x.shape[k] for k in places])))
+        terms.append(term if alone else [term[k] for k in places])
+    return arrays, terms
 
 
 def _check_sizes(subscripts: str, names: list[list[str]], operands: Sequence[Any]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.torch.functions import nn_functional
 from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape import Tensor, conversion, dtypes, factories, printing, random
+from tracegrad.torch.tape import Tensor, conversion, devices, dtypes, factories, printing, random
 
 __all__ = ["NAMES"]
 
@@ -33,9 +35,14 @@ NAMES: dict[str, Any] = {
     "is_inference": Tensor.is_inference,
     "numel": Tensor.numel,
     "set_printoptions": printing.set_printoptions,
+    "dtype": np.dtype,
     **dtypes.DTYPES,
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
-    **{name: getattr(module, name) for module in (dtypes, factories, random, conversion) for name in module.__all__},
+    **{
+        name: getattr(module, name)
+        for module in (dtypes, devices, factories, random, conversion)
+        for name in module.__all__
+    },
     **{name: getattr(nn_functional, name) for name in _LAYERS},
     "e": math.e,
     "inf": math.inf,

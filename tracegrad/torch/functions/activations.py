@@ -192,6 +192,8 @@ def _glu(x: Any, dim: int) -> Any:
 @updating
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x, at least min_val and at most max_val, with slope 0 on these bounds."""
+    if min_val > max_val:
+        raise ValueError(located("min_val cannot be greater than max_val"))
     return _hardtanh(floating(input), min_val, max_val)
 
 

@@ -19,7 +19,15 @@ from tracegrad.ops.op import named, one_node
 from tracegrad.ops.pieces import stack
 from tracegrad.ops.reduction import reduce_any
 from tracegrad.torch.functions.arguments import of_one_kind
-from tracegrad.torch.functions.dims import broadcast_shapes, dim_of, index_error, lengths, one, size_error
+from tracegrad.torch.functions.dims import (
+    broadcast_shapes,
+    dim_of,
+    index_error,
+    lengths,
+    one,
+    size_error,
+    type_name,
+)
 from tracegrad.torch.functions.registry import function, method
 from tracegrad.torch.functions.shapes import expanded
 
@@ -112,7 +120,10 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     [[1, 3], [2, 4]]
     """
     x, index = arrays(input, indices)
-    index = _integers("take_along_dim", index, "indices")
+    if index.dtype != np.int64:
+        raise RuntimeError(
+            located(f"torch.take_along_dim(): dtype of indices should be Long but got {type_name(index.dtype)}")
+        )
     if dim is None:
         return _take(x, linear.reshape(index, shape=(size_of(index),)))
     if len(index.shape) != len(x.shape):

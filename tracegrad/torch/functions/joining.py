@@ -199,13 +199,13 @@ def _tiled(x: Any, *, times: tuple[int, ...]) -> Any:
 
 
 @function("tile")
-def tile(input: Any, *dims: Any) -> Any:
-    """As `repeat`; missing sizes at the front count as 1.
+def tile(input: Any, *sizes: Any, dims: Any = None) -> Any:
+    """As `repeat`, the sizes given one by one or as `dims`; missing ones at the front count as 1.
 
     >>> tile(np.array([[1, 2]]), (2,)).tolist()
     [[1, 2, 1, 2]]
     """
-    x, times = one(input), integers(dims)
+    x, times = one(input), integers(sizes if dims is None else (dims,))
     return _tiled(x, times=(1,) * (len(x.shape) - len(times)) + times)
 
 

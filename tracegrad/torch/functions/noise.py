@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
 
 def _of_channels(name: str, input: Any, count: int, p: float, training: bool, inplace: bool) -> Any:
     x = _with_noise(name, input, p)
+    if len(x.shape) == 2 and count > 1:
+        text = f"{name}: Received a 2-D input to {name}, which is deprecated and will result in an error in a future"
+        warnings.warn(located(f"{text} release; dropout does the same."), UserWarning, stacklevel=2)
+        return _dropout(x, p, x.shape, inplace=inplace) if training else input
     if len(x.shape) not in (count + 1, count + 2):
         raise RuntimeError(
             located(f"{name}: Expected {count + 1}D or {count + 2}D input, but received a {len(x.shape)}D input")

@@ -27,7 +27,7 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     5.0
     """
     v = to_float(to_dtype(one(x), dtype))
-    dims = None if dim is None else dims_of(dim, len(v.shape))
+    dims = None if dim is None or dim == () or dim == [] else dims_of(dim, len(v.shape))
     return _vector_norm(v, ord=ord, dims=dims if v.shape else None, keepdim=keepdim)
 
 

@@ -384,14 +384,14 @@ def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Any:
 
 # -- the elements in another order ---------------------------------------------------------------------------------
 @function("flip")
-def flip(input: Any, *dims: Any) -> Any:
-    """The order of the elements reversed along `dims`; a copy.
+def flip(input: Any, *along: Any, dims: Any = None) -> Any:
+    """The order of the elements reversed along dimensions, given one by one or as `dims`; a copy.
 
     >>> flip(np.arange(3), 0).tolist()
     [2, 1, 0]
     """
     x = one(input)
-    return _flipped(x, dims=dims_of(integers(dims), len(x.shape)))
+    return _flipped(x, dims=dims_of(integers(along if dims is None else (dims,)), len(x.shape)))
 
 
 @one_node("FlipBackward0")

@@ -428,4 +428,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     >>> isclose(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.1])).tolist()
     [True, False]
     """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise RuntimeError(located(f"{name} must be greater than or equal to zero, but got {value}"))
     return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import located
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of
 from tracegrad.ops import indexing as ops
@@ -165,6 +166,8 @@ def _avg_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: An
     def average(x: Any, windows: Windows) -> Any:
         elements, axes = windows.of(x, 0.0)
         total = reduce_sum(elements, axes=axes)
+        if divisor_override == 0:
+            raise RuntimeError(located("divisor must be not zero"))
         if divisor_override is not None:
             return divide(total, divisor_override)
         divisor, size = windows.counts(not count_include_pad), math.prod(windows.kernel)

@@ -369,6 +369,13 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 
 @one_node("TensordotBackward0")
 def _tensordot(x: Any, y: Any, *, dims: Any) -> Any:
+    if not isinstance(dims, int | np.integer):  # a dimension of size one is broadcast
+        for k, d in zip(*dims):
+            n, m = x.shape[k], y.shape[d]
+            if n != 1 and m == 1:
+                x = linear.keep_axes(linear.reduce_sum(x, axes=(k % len(x.shape),)), x.shape, (k,))
+            if m != 1 and n == 1:
+                y = linear.keep_axes(linear.reduce_sum(y, axes=(d % len(y.shape),)), y.shape, (d,))
     return contraction.tensordot(x, y, axes=dims)
 
 

@@ -82,13 +82,13 @@ def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
     >>> common_dtype([(np.dtype("float32"), 1), (np.dtype("int64"), 1), (np.dtype("float64"), 0)])
     dtype('float32')
     """
-    found: list[DType | None] = [None, None, None]
+    dtypes: list[DType | None] = [None, None, None]
     for kind, rank in kinds:
         place = 2 if isinstance(kind, type) else 0 if rank else 1
         dtype = _number_dtype(kind) if isinstance(kind, type) else kind
-        before = found[place]
-        found[place] = dtype if before is None else promote_types(before, dtype)
-    dtype = _combined(_combined(found[0], found[1]), found[2])
+        before = dtypes[place]
+        dtypes[place] = dtype if before is None else promote_types(before, dtype)
+    dtype = _combined(_combined(dtypes[0], dtypes[1]), dtypes[2])
     assert dtype is not None
     return dtype
 
@@ -122,15 +122,15 @@ def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
         loop = op.loop_dtypes(*[kind for kind, _ in kinds])[:-1]
     except DTypeError:
         return xs
-    found = list(xs)
+    operands = list(xs)
     for dtype in set(loop):
         group = [k for k, each in enumerate(loop) if each == dtype]
         wanted = _wanted(dtype, [kinds[k] for k in group])
         for k in group:
             kind = kinds[k][0]
             if not isinstance(kind, type) and kind != wanted and wanted != dtype:
-                found[k] = cast(xs[k], dtype=wanted.name)
-    return tuple(found)
+                operands[k] = cast(xs[k], dtype=wanted.name)
+    return tuple(operands)
 
 
 def _wanted(dtype: DType, kinds: list[tuple[Any, int]]) -> DType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.reductions import accumulator
@@ -65,6 +66,8 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     >>> diff(np.array([1, 4, 9, 16]), n=2).tolist()
     [2, 2]
     """
+    if n < 0:
+        raise RuntimeError(located(f"order must be non-negative but got {n}"))
     parts = arrays(*(v for v in (prepend, input, append) if v is not None))
     k = dim_of(dim, len(parts[0].shape))
     if not parts[0].shape:

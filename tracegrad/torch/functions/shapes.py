@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import located
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import permuted, reshaped
 from tracegrad.ops import linear
@@ -273,7 +274,17 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     return tuple(expanded(x, shape) for x in xs)
 
 
-function("broadcast_shapes", methods=False)(lambda *shapes: broadcast_shapes(*(integers((s,)) for s in shapes)))
+@function("broadcast_shapes", methods=False)
+def broadcast_shapes_(*shapes: Any) -> tuple[int, ...]:
+    """The shape that shapes broadcast to. ValueError for a negative size.
+
+    >>> broadcast_shapes_((3, 1), (4,))
+    (3, 4)
+    """
+    sizes = [integers((s,)) for s in shapes]
+    if any(n < 0 for shape in sizes for n in shape):
+        raise ValueError(located("Attempting to broadcast a dimension with negative length!"))
+    return broadcast_shapes(*sizes)
 
 
 @method("sum_to_size")
@@ -299,14 +310,14 @@ def _summed(x: Any, *, wanted: tuple[int, ...]) -> Any:
 
 # -- dimensions in another order -----------------------------------------------------------------------------------
 @function("permute")
-def permute(input: Any, *dims: Any) -> Any:
-    """The dimensions in the order `dims`.
+def permute(input: Any, *sizes: Any, dims: Any = None) -> Any:
+    """The dimensions in another order, given one by one or as `dims`.
 
     >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
     x = one(input)
-    rank, given = len(x.shape), integers(dims)
+    rank, given = len(x.shape), integers(sizes if dims is None else (dims,))
     if len(given) != rank:
         raise size_error(
             "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
@@ -318,7 +329,7 @@ def permute(input: Any, *dims: Any) -> Any:
     return named("PermuteBackward0", permuted(x, perm))
 
 
-@function("transpose", "swapaxes", "swapdims")
+@function("transpose", "swapdims")
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
     """Two dimensions exchanged.
 
@@ -332,6 +343,12 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
     if rank:
         perm[i], perm[j] = j, i
     return named("TransposeBackward0", permuted(x, tuple(perm)))
+
+
+@function("swapaxes")
+def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+    """As `transpose`."""
+    return transpose(input, axis0, axis1)
 
 
 @function("t")

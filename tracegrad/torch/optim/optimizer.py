@@ -68,6 +68,12 @@ class Optimizer:
         if "step" in vars(cls):
             cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        # A subclass that wraps another optimizer need not call `__init__`.
+        self = super().__new__(cls)
+        self._prepare()
+        return self
+
     def __init__(self, params: Any, defaults: dict[str, Any]):
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []

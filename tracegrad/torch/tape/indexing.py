@@ -121,6 +121,21 @@ def _entries(index: Any) -> tuple[Any, ...]:
     return index if index.__class__ is tuple else (index,)
 
 
+def _spelled(index: Any, x: Any) -> Any:
+    """The index of a Tensor, where a list of other things than numbers stands for a tuple, as PyTorch has it."""
+    if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
+        return index
+    text = (
+        "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]."
+    )
+    warnings.warn(located(text), UserWarning, stacklevel=2)
+    return tuple(index)
+
+
+def _is_no_number(entry: Any) -> bool:
+    return entry is None or entry is Ellipsis or isinstance(entry, slice | list | tuple | Carrier | np.ndarray)
+
+
 def _basic(index: Any) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
     """The index as a tuple with an ellipsis, and the class of the node; None for an index of arrays."""
     entries = _entries(index)
@@ -145,6 +160,7 @@ def get_item(x: Any, index: Any) -> Any:
     """`x[index]`."""
     found = _basic(index)
     if found is None:
+        index = _spelled(index, x)
         plain = _plain(index)
         found = _basic(plain) if plain is not None else None
         if found is None:
@@ -234,12 +250,15 @@ def set_item(x: Any, index: Any, value: Any) -> None:
         raise not_real(x.dtype.name)
     found = _basic(index)
     if found is None:
+        index = _spelled(index, x)
         plain = _plain(index)
         found = _basic(plain) if plain is not None else None
     if found is None:
         value = value if isinstance(value, Carrier) else x._lift(np.asarray(value))
         x._become(_put(x, value, _mapped(index, x)))
         return
+    if not x.shape and any(isinstance(e, slice) for e in found[0]) and isinstance(x, TensorCarrier):
+        raise IndexError(located("slice() cannot be applied to a 0-dim tensor."))
     view = x if _is_all(x, found[0]) else get_item(x, index)
     value = value if isinstance(value, Carrier) else np.asarray(value)
     if len(value.shape) > len(view.shape):
