@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import array
+import ast
+import cmath
+import copy
+import ctypes
+import fractions
+import json
 import math
+import pickle
 import random
+import statistics
+import struct
 import threading
 import time
 import warnings
@@ -17,6 +27,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import tracegrad as tg
+from tracegrad.torch.tape.functional import eager_vjp
 
 X = np.array([0.3, 0.7, 1.1])
 LOCK = threading.Lock()
@@ -227,3 +238,53 @@ def test_an_error_there_says_why_the_call_is_not_compiled() -> None:
         tg.LostDerivativeError, match=r"nextafter takes .*py:\d+\).*plain Python, because .*lock.*py:\d+"
     ):
         tg.grad(f)(X)
+
+
+LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "pickle": ("pickling", lambda x: pickle.loads(pickle.dumps(x**2)).sum()),
+    "pickle of a number": ("pickling", lambda x: pickle.loads(pickle.dumps(float(x[0])))),
+    "struct": (r"float\(\)", lambda x: struct.unpack("d", struct.pack("d", x[0]))[0]),
+    "array": (r"float\(\)|C code", lambda x: array.array("d", [x[0]])[0]),
+    "ctypes": (r"float\(\)", lambda x: ctypes.c_double(float(x[0])).value),
+    "str": ("float of a text", lambda x: float(str(x[0]))),
+    "an f-string": ("float of a text", lambda x: float(f"{x[0] / 3}")),
+    "literal_eval": ("literal_eval of a text", lambda x: ast.literal_eval(repr(float(x[0])))),
+    "a fraction": ("as_integer_ratio", lambda x: float(fractions.Fraction(float(x[0])))),
+    "cmath": (r"complex\(\)", lambda x: cmath.exp(x[0]).real),
+    "statistics": ("stdev", lambda x: statistics.stdev([float(v) for v in x])),
+}
+
+
+@pytest.mark.parametrize("name", LOSING)
+@pytest.mark.parametrize("place", ["compiled", "behind a lock"])
+@pytest.mark.parametrize("transform", [tg.grad, tg.jacfwd], ids=["grad", "jacfwd"])
+def test_what_loses_a_derivative_is_named(name: str, place: str, transform: Any) -> None:
+    taken_by, f = LOSING[name]
+    with pytest.raises(tg.LostDerivativeError, match=rf"{taken_by}.*stop_gradient.*test_plain_path\.py:\d+"):
+        transform(PLACES[place](f) if place in PLACES else f)(X)
+
+
+TELLING: dict[str, Callable[[Any], Any]] = {
+    "json": lambda x: json.dumps({"x": float(x[0]), "all": x.tolist()}),
+    "str": lambda x: (str(x), repr(x[0]), f"{x[1]:.3f}", "%g" % x[2]),  # noqa: UP031
+    "rounded": lambda x: float(f"{x[0] / 3:.3f}"),
+    "another text": lambda x: (str(x[0]), float("0.25"), ast.literal_eval("[1.5]")),
+    "compared": lambda x: (x > 0.5, math.isclose(x[0], x[1]), x[0] in (1.0, 2.0)),
+    "copied": lambda x: copy.deepcopy(x),
+}
+
+
+@pytest.mark.parametrize("name", TELLING)
+@pytest.mark.parametrize("place", ["compiled", "behind a lock"])
+def test_what_only_tells_of_values_loses_nothing(name: str, place: str) -> None:
+    def f(x: Any) -> Any:
+        TELLING[name](x)
+        return np.sum(x**2)
+
+    np.testing.assert_allclose(tg.grad(PLACES[place](f) if place in PLACES else f)(X), 2 * X)
+
+
+def test_a_copy_on_the_tape_has_the_derivative() -> None:
+    for copied in (copy.copy, copy.deepcopy):
+        _, pullback = eager_vjp(lambda x, copied=copied: [copied(x) ** 2], [X])
+        np.testing.assert_allclose(pullback([np.ones(3)])[0], 2 * X)

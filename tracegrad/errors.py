@@ -109,6 +109,7 @@ class PerformanceWarning(UserWarning):
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 # The file name of code that tracegrad makes as text.
 MADE = "<tracegrad>"
 # What NumPy says of an update of an array that is read-only; what such an array is `frozen` for.
@@ -130,14 +131,15 @@ def user_file(filename: str) -> bool:
 def user_location() -> str:
     """`file:line` of the innermost frame outside tracegrad and NumPy, or an empty string.
 
-    Installed packages between the user's code and tracegrad are passed over, unless there is nothing else.
+    Installed packages and Python's library between the user's code and tracegrad are passed over, unless there is
+    nothing else.
     """
     found, frame = "", sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
             found = found or f"{filename}:{frame.f_lineno}"
-            if "site-packages" not in filename:
+            if "site-packages" not in filename and not filename.startswith(_LIBRARY):
                 return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return found
@@ -162,6 +164,11 @@ def uncaught() -> Iterator[None]:
     before, WARNED.lost = WARNED.lost, None
     try:
         yield
+    except Exception as error:
+        if WARNED.lost is not None and error is not WARNED.lost:  # C code raised another one in its place
+            raise WARNED.lost from error
+        raise
+    else:
         if WARNED.lost is not None:
             raise WARNED.lost
     finally:

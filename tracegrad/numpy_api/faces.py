@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import lost
+
 __all__ = ["REWRITTEN", "Faced", "stands_for"]
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -53,6 +55,13 @@ class Faced:
 
     def _own_face(self) -> Any:
         return type(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        carried: Any = self
+        if carried._is_differentiated():
+            raise lost("pickling")
+        value = carried.concrete("pickle")
+        return (type(value.item()), (value.item(),)) if carried.weak else value.__reduce_ex__(protocol)
 
 
 _set_class: Any = vars(object)["__class__"].__set__

@@ -86,6 +86,7 @@ class TraceBuilder(Recording):
         self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
         self.elements = Elements()  # what they had
         self.given: list[Any] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.tables`
+        self.texts: dict[str, str] = {}  # those of values that are being differentiated
         self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
@@ -244,6 +245,14 @@ class TraceBuilder(Recording):
         """A number for `fresh` that this trace has not used."""
         self._tags += 1
         return self._tags
+
+    def texted(self, x: Any, text: str, spec: str = "") -> str:
+        """The text of a value. Unless that rounds, a number made of it again would have lost a derivative."""
+        precision = spec.rpartition(".")[2].rstrip("fFgGeE")
+        exact = not spec or (precision.isdigit() and int(precision) >= 15)
+        if exact and self.open and self.here().knows(x) and self.here().has_derivative(x.node):
+            self.texts[text] = text
+        return text
 
     def capture(self, array: np.ndarray[Any, Any], source: Any = None) -> Capture:
         """The input that stands for `array`; `source`, when known, says where to read it at each call."""

@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
+from tracegrad.errors import lost
 from tracegrad.numpy_api.creation import array
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.complex_numbers import complex_
 from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
+from tracegrad.trace.builder import current_trace
 from tracegrad.trace.either import Either, is_float, of_two, plain
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["CALLED"]
+__all__ = ["CALLED", "reads"]
 
 
 def _scalar(x: Any, asked: str = "item()") -> Any:
@@ -36,9 +38,32 @@ def _scalar(x: Any, asked: str = "item()") -> Any:
     return x if isinstance(x, Tracer) and x.weak else None
 
 
+# Texts of so many characters are equal because they are those of one number.
+_LONG = 8
+
+
+def reads(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes numbers of a text; of that of a value which is being differentiated it would lose the
+    derivative."""
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        trace, text = current_trace(), args[0] if args else None
+        if trace is not None and isinstance(text, str) and trace.texts:
+            known = trace.texts.get(text)
+            if known is text or (known is not None and len(text) >= _LONG):
+                raise lost(f"{real.__name__} of a text")
+        return real(*args, **kwargs)
+
+    return call
+
+
 def _float(*args: Any) -> Any:
     x = _scalar(args[0], "float()") if len(args) == 1 else None
-    return float(*args) if x is None or kind_of(x) == "c" else real(x)
+    return _read(*args) if x is None or kind_of(x) == "c" else real(x)
+
+
+_read = reads(float)
 
 
 def _int(*args: Any, **kwargs: Any) -> Any:

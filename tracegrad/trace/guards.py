@@ -16,7 +16,7 @@ __all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "ValueGuard", "question"
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The questions whose answer is a number to compute with, not a truth or an index.
-NUMBERS = frozenset({"float()", "complex()", "item()", "tolist()"})
+NUMBERS = frozenset({"float()", "complex()", "item()", "tolist()", "as_integer_ratio()"})
 
 
 @record(slots=True, eq=False)

@@ -8,6 +8,7 @@ Python, NumPy and SciPy are taken to stay.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import math
 import sys
@@ -23,6 +24,7 @@ from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stan
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
+from tracegrad.trace.conversions import reads
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
@@ -191,6 +193,7 @@ _REPLACED.update(REFUSED)
 _REPLACED.update(READERS)
 _REPLACED.update(FILES)
 _REPLACED.update(TALK)
+_REPLACED[id(ast.literal_eval)] = reads(ast.literal_eval)
 _REPLACED[id(importlib.import_module)] = _import_module
 
 

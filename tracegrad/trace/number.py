@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import lost
 from tracegrad.ops import complex_numbers as parts
 from tracegrad.ops import elementwise as ops
 from tracegrad.trace.arithmetic import (
@@ -146,6 +147,8 @@ def _method(x: Number, name: str) -> Any:
     known = {"b": bool, "i": int, "f": float, "c": complex}[kind_of(x)]
     if not hasattr(known, name):
         raise AttributeError(f"'{known.__name__}' object has no attribute '{name}'")
+    if name == "as_integer_ratio" and x._is_differentiated():
+        raise lost("as_integer_ratio()")
     return getattr(value_of(x), name)
 
 

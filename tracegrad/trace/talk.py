@@ -7,6 +7,7 @@ not folded: all of them tell.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -62,8 +63,24 @@ def _get_logger(name: str | None = None) -> Any:
     return Logger(logging.getLogger(name))
 
 
+def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes a text of numbers in containers, which the trace depends on."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*[tree.map(_asked, x) for x in args], **kwargs)
+
+    return call
+
+
+def _asked(x: Any) -> Any:
+    return x._plain("format()") if isinstance(x, Tracer) else x
+
+
 # By the identity of what they replace.
 TALK: dict[int, Any] = {
     id(logging.getLogger): _get_logger,
+    id(json.dump): _writes(json.dump),
+    id(json.dumps): _writes(json.dumps),
     **{id(getattr(logging, name)): _logs(getattr(logging, name)) for name in _LEVELS},
 }

@@ -103,13 +103,13 @@ class Tracer(ArrayMethods, Value):
         return value.item() if self.weak else value if self.shape or self.is_array else value[()]
 
     def __repr__(self) -> str:
-        return repr(self._plain("repr()"))
+        return self.builder.texted(self, repr(self._plain("repr()")))
 
     def __str__(self) -> str:
-        return str(self._plain("str()"))
+        return self.builder.texted(self, str(self._plain("str()")))
 
     def __format__(self, spec: str) -> str:
-        return format(self._plain("format()"), spec)
+        return self.builder.texted(self, format(self._plain("format()"), spec), spec)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if self.shape or self._is_differentiated():

@@ -384,6 +384,12 @@ class TapeArray(Recorded, ArrayMethods):
             raise lost(asked)
         return self.array
 
+    def __copy__(self) -> Any:
+        return self._weakened(self._alias()) if self.weak else self._alias()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
     def stored(self, dtype: Any) -> Any:
         if self._is_differentiated():
             raise lost("an array of a trace")
