@@ -78,6 +78,17 @@ def test_numpy_and_scipy_are_their_own() -> None:
     assert {name for name in np.__all__ if not name.startswith("_")} <= set(dir(anp))
 
 
+def test_what_joins_arrays_takes_generators() -> None:
+    def rows(x: Any) -> Any:
+        return (x * k for k in (1.0, 2.0))
+
+    for name in ("stack", "concatenate", "vstack", "hstack", "column_stack"):
+        join = getattr(anp, name)
+        for _ in range(2):
+            np.testing.assert_allclose(ag.grad(lambda x, join: anp.sum(join(rows(x)) ** 2))(X, join), 10 * X)
+        np.testing.assert_array_equal(join(rows(X)), getattr(np, name)(list(rows(X))))
+
+
 # -- transforms ------------------------------------------------------------------------------------------------------
 class Model:
     """An object as an argument, as autograd's users have them."""

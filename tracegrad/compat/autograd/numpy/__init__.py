@@ -1,4 +1,4 @@
-"""NumPy itself, whose functions are traced as they are.
+"""NumPy itself, whose functions are traced as they are; those that join arrays take generators too.
 
 >>> from tracegrad.compat.autograd import numpy as anp
 >>> import numpy as np
@@ -7,12 +7,18 @@
 """
 
 from tracegrad.compat.autograd.numpy import fft as fft
+from tracegrad.compat.autograd.numpy import joining as joining
 from tracegrad.compat.autograd.numpy import linalg as linalg
 from tracegrad.compat.autograd.numpy import numpy_boxes as numpy_boxes
 from tracegrad.compat.autograd.numpy import numpy_vjps as numpy_vjps
 from tracegrad.compat.autograd.numpy import numpy_vspaces as numpy_vspaces
 from tracegrad.compat.autograd.numpy import numpy_wrapper as numpy_wrapper
 from tracegrad.compat.autograd.numpy import random as random
+from tracegrad.compat.autograd.numpy.joining import column_stack as column_stack
+from tracegrad.compat.autograd.numpy.joining import concatenate as concatenate
+from tracegrad.compat.autograd.numpy.joining import hstack as hstack
+from tracegrad.compat.autograd.numpy.joining import stack as stack
+from tracegrad.compat.autograd.numpy.joining import vstack as vstack
 from tracegrad.later import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "numpy")

@@ -1,0 +1,59 @@
+"""Functions that join arrays, which autograd's users give generators too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["column_stack", "concatenate", "hstack", "stack", "vstack"]
+
+
+def _listed(arrays: Iterable[Any]) -> Any:
+    return arrays if hasattr(arrays, "__len__") else list(arrays)
+
+
+def stack(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """`np.stack`, of what can be iterated too.
+
+    >>> print(stack(map(np.ones, (1, 1))).tolist())
+    [[1.0], [1.0]]
+    """
+    return np.stack(_listed(arrays), *args, **kwargs)
+
+
+def concatenate(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """`np.concatenate`, of what can be iterated too.
+
+    >>> print(concatenate(map(np.ones, (1, 2))))
+    [1. 1. 1.]
+    """
+    return np.concatenate(_listed(arrays), *args, **kwargs)
+
+
+def vstack(tup: Iterable[Any], **kwargs: Any) -> Any:
+    """`np.vstack`, of what can be iterated too.
+
+    >>> print(vstack(map(np.ones, (1, 1))).tolist())
+    [[1.0], [1.0]]
+    """
+    return np.vstack(_listed(tup), **kwargs)
+
+
+def hstack(tup: Iterable[Any], **kwargs: Any) -> Any:
+    """`np.hstack`, of what can be iterated too.
+
+    >>> print(hstack(map(np.ones, (1, 2))))
+    [1. 1. 1.]
+    """
+    return np.hstack(_listed(tup), **kwargs)
+
+
+def column_stack(tup: Iterable[Any]) -> Any:
+    """`np.column_stack`, of what can be iterated too.
+
+    >>> print(column_stack(map(np.ones, (1, 1))).tolist())
+    [[1.0, 1.0]]
+    """
+    return np.column_stack(_listed(tup))
