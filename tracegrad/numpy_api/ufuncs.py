@@ -46,6 +46,7 @@ from tracegrad.ops.elementwise import (
     power,
     remainder,
     sigmoid,
+    sqrt,
     subtract,
     where,
 )  # fmt: skip
@@ -248,18 +249,24 @@ def entr(x: Any) -> Any:
     """-x * log(x) for x > 0, 0 at 0, -inf below."""
     x = to_float(x)
     safe = where(less_equal(x, 0), 1.0, x)
-    return where(less(x, 0), -math.inf, where(equal(x, 0), 0.0, negative(multiply(x, log(safe)))))
+    return where(less(x, 0), -math.inf, where(equal(x, 0), _steep(x), negative(multiply(x, log(safe)))))
+
+
+def _steep(x: Any) -> Any:
+    """0 where x is 0, with an infinite derivative, as -x * log(x) has it."""
+    return sqrt(add(x, 0.0))
 
 
 @ufunc("rel_entr")
 def rel_entr(x: Any, y: Any) -> Any:
     """x * log(x / y) for positive x and y, 0 where x is 0 and y >= 0, else inf."""
     x, y = (to_float(v) for v in operands(x, y))
-    inside = logical_and(greater(x, 0), greater(y, 0))
+    unordered = logical_or(isnan(x), isnan(y))
+    inside = logical_or(unordered, logical_and(greater(x, 0), greater(y, 0)))
     ratio = divide(where(inside, x, 1.0), where(inside, y, 1.0))
-    at_zero, unordered = logical_and(equal(x, 0), greater_equal(y, 0)), logical_or(isnan(x), isnan(y))
-    outside = where(at_zero, 0.0, where(unordered, stop_gradient(add(x, y)), math.inf))  # in the dtype of x and y
-    return where(inside, multiply(x, log(ratio)), outside)
+    nothing = logical_and(equal(x, 0), greater_equal(y, 0))
+    within = where(inside, multiply(x, log(ratio)), math.inf)
+    return where(nothing, where(greater(y, 0), negative(_steep(where(nothing, x, 0.0))), 0.0), within)
 
 
 @ufunc("logit")

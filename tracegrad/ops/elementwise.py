@@ -46,6 +46,7 @@ sech2: Elementwise
 sigmoid: Elementwise
 sign: Elementwise
 sinc: Elementwise
+sqrt: Elementwise
 where: Elementwise
 
 
@@ -75,6 +76,20 @@ def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
     if t.dtype.kind == "c":  # the same, with the signs of zeros that PyTorch has
         return multiply(divide(negative(t), y), ans)
     return negative(multiply(divide(t, y), ans))  # what x gets has the quotient too
+
+
+def _died_away(x: Any, y: Any) -> Any:
+    """x * y, where an infinite x does not count if y is 0: of an exponential."""
+    return where(equal(y, 0), 0.0, multiply(x, y))
+
+
+def _times_log_in_y(t: Any, x: Any, y: Any) -> Any:
+    """t * x / y; 0 where both are 0, with an infinite derivative in x."""
+    none = logical_and(equal(x, 0), equal(y, 0))
+    quotient = divide(multiply(t, x), where(none, 1.0, y))
+    if is_literal(x):
+        return quotient
+    return where(none, multiply(t, sqrt(where(none, add(x, 0.0), 1.0))), quotient)
 
 
 # -- arithmetic --------------------------------------------------------------------------------
@@ -139,10 +154,10 @@ sigmoid = op("sigmoid(x)", precise.sigmoid, "sigmoid(x)",
              lambda t, ans, x: multiply(t, multiply(ans, sigmoid(negative(x)))),
              loop=float_loop, doc="1 / (1 + exp(-x))")  # fmt: skip
 gauss = op("gauss(x)", lambda x: precise.gauss(x, 1), "gauss(x)",
-           lambda t, ans, x: multiply(t, multiply(multiply(x, ans), -2)),
+           lambda t, ans, x: multiply(t, multiply(_died_away(x, ans), -2)),
            loop=float_loop, doc="exp(-x**2), precise where it is small")  # fmt: skip
 gauss_half = op("gauss_half(x)", lambda x: precise.gauss(x, 0.5), "gauss_half(x)",
-                lambda t, ans, x: negative(multiply(t, multiply(x, ans))),
+                lambda t, ans, x: negative(multiply(t, _died_away(x, ans))),
                 loop=float_loop, doc="exp(-x**2 / 2), precise where it is small")  # fmt: skip
 erf = op("erf(x)", _scipy("erf"), "erf(x)", lambda t, ans, x: multiply(t, multiply(gauss(x), 2 / math.sqrt(math.pi))),
          loop=float_loop, doc="error function")  # fmt: skip
@@ -154,7 +169,7 @@ ndtr = op("ndtr(x)", precise.ndtr, "ndtr(x)",
           loop=float_loop, doc="the probability that a standard normal variable is below x")  # fmt: skip
 xlogy = op("xlogy(x, y)", _scipy("xlogy"), "where(x == 0, where(y != y, y, 0), x * log(y))",
            lambda t, ans, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, multiply(t, log(y))),
-           lambda t, ans, x, y: divide(multiply(t, x), y),
+           lambda t, ans, x, y: _times_log_in_y(t, x, y),
            loop=float_loop, domain=(0.5, 3), doc="x * log(y), 0 where x is 0")  # fmt: skip
 
 

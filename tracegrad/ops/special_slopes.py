@@ -27,6 +27,7 @@ from tracegrad.ops.elementwise import (
     erf,
     exp,
     gauss_half,
+    greater,
     greater_equal,
     less,
     log,
@@ -178,15 +179,41 @@ def _hazard(x: Any) -> Any:
     return where(less(x, 0.0), left, divide(_bell(x), ndtr(where(less(x, 0.0), 0.0, x))))
 
 
+FAR = 12.0  # from where on the asymptotic series below have all digits
+
+
+def _series(far: Any, x: Any, sign: float) -> Any:
+    """-sum((2 n + 1)!! * (sign / (2 x**2))**n) / x**2 where x is `far`."""
+    squared = divide(1.0, square(where(far, x, FAR)))
+    series: Any = 1.0
+    for n in range(11, 0, -1):
+        series = add(multiply(multiply(squared, sign * (2 * n + 1) / 2), series), 1.0)
+    return negative(multiply(squared, series))
+
+
+def _erfcx(ans: Any, x: Any) -> Any:
+    """2 x erfcx(x) - 2 / sqrt(pi), of which the terms cancel where x is large."""
+    far = greater(x, FAR)
+    slope = subtract(_times(where(far, 0.0, x), where(far, 0.0, ans), 2.0), 2 / _ROOT_PI)
+    return where(far, multiply(_series(far, x, -1.0), 1 / _ROOT_PI), slope)
+
+
+def _dawsn(ans: Any, x: Any) -> Any:
+    """1 - 2 x dawsn(x), of which the terms cancel where x is large."""
+    far = greater(absolute(x), FAR)
+    slope = subtract(1.0, _times(where(far, 0.0, x), where(far, 0.0, ans), 2.0))
+    return where(far, multiply(_series(far, x, 1.0), 0.5), slope)
+
+
 def _fresnel(function: Any) -> Slope:
     return lambda ans, x: function(multiply(square(x), math.pi / 2))
 
 
 _ERF: dict[str, tuple[Slope, ...]] = {
-    "erfcx": (lambda ans, x: subtract(_times(x, ans, 2.0), 2 / _ROOT_PI),),
+    "erfcx": (_erfcx,),
     "erfi": (lambda ans, x: multiply(exp(square(x)), 2 / _ROOT_PI),),
     "erfcinv": (lambda ans, x: multiply(exp(square(ans)), -_ROOT_PI / 2),),
-    "dawsn": (lambda ans, x: subtract(1.0, _times(x, ans, 2.0)),),
+    "dawsn": (_dawsn,),
     "ndtr": (lambda ans, x: _bell(x),),
     "log_ndtr": (lambda ans, x: _hazard(x),),
     "ndtri": (lambda ans, p: multiply(exp(_half(square(ans))), _ROOT_2PI),),
@@ -232,8 +259,15 @@ def _spherical(name: str, below: float, above: float) -> tuple[Slope, ...]:
     return (_STEPS, found)
 
 
-def _struve(name: str) -> Slope:
-    return lambda ans, v, x: subtract(apply(name, subtract(v, 1.0), x), divide(multiply(v, ans), x))
+def _struve(name: str, above: float) -> Slope:
+    """Half the function of the order below and that above, with its sign, and the term that their recurrence has."""
+
+    def found(ans: Any, v: Any, x: Any) -> Any:
+        terms = apply(name, subtract(v, 1.0), x), multiply(apply(name, add(v, 1.0), x), above)
+        rest = multiply(power(_half(x), v), multiply(apply("rgamma", add(v, 1.5)), 1 / _ROOT_PI))
+        return _half(add(add(*terms), rest))
+
+    return found
 
 
 _IN_ORDER = "SciPy has no function for the derivative in the order"
@@ -260,8 +294,8 @@ _BESSEL: dict[str, tuple[Slope, ...]] = {
     "airy.1": (lambda ans, x: multiply(x, apply("airy.0", x)),),
     "airy.2": (lambda ans, x: apply("airy.3", x),),
     "airy.3": (lambda ans, x: multiply(x, apply("airy.2", x)),),
-    "struve": (_IN_ORDER, _struve("struve")),
-    "modstruve": (_IN_ORDER, _struve("modstruve")),
+    "struve": (_IN_ORDER, _struve("struve", -1.0)),
+    "modstruve": (_IN_ORDER, _struve("modstruve", 1.0)),
     "spherical_jn": _spherical("spherical_jn", 1.0, -1.0),
     "spherical_yn": _spherical("spherical_yn", 1.0, -1.0),
     "spherical_in": _spherical("spherical_in", 1.0, 1.0),

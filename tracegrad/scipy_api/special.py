@@ -31,6 +31,7 @@ from tracegrad.ops.elementwise import (
     greater,
     greater_equal,
     less,
+    less_equal,
     log,
     log1p,
     logaddexp,
@@ -114,7 +115,8 @@ def kl_div(x: Any, y: Any) -> Any:
     """x * log(x / y) - x + y; y where x is 0; inf elsewhere."""
     x, y = _floats(x, y)
     entropy = rel_entr(x, y)
-    return where(equal(entropy, math.inf), math.inf, add(subtract(entropy, x), y))
+    outside = logical_or(less_equal(x, 0.0), less_equal(y, 0.0))
+    return where(logical_and(outside, equal(entropy, math.inf)), math.inf, add(subtract(entropy, x), y))
 
 
 @ufunc("pseudo_huber")

@@ -1,0 +1,267 @@
+"""Derivatives of functions of one number at zeros, infinities, nan, the ends of domains and where formulas
+have removable singularities: of the first and second order, by every way, against the limits that mpmath has.
+
+A derivative is the limit, or nan where that has no formula, and each such place is named below with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.special as sp
+import scipy.stats as st
+
+import tracegrad as tg
+
+INF, NAN = float("inf"), float("nan")
+ALL = [0.0, -0.0, INF, -INF, NAN]
+FROM_0 = [0.0, INF, NAN]
+UP_TO_1 = [0.0, -0.0, 1.0, -1.0, NAN]
+UNIT = [0.0, 1.0, NAN]
+
+
+def _below(x: Any) -> Any:
+    return mp.erfc(-x / mp.sqrt(2)) / 2
+
+
+def _power(p: float) -> Callable[[Any], Any]:
+    return lambda x: x**p
+
+
+def _spherical(order: float) -> Callable[[Any], Any]:
+    return lambda x: mp.sqrt(mp.pi / 2 / x) * mp.besselj(order + 0.5, x)
+
+
+# Each function as users write it, as mpmath has it, and the points.
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
+    "np.exp(x)": (mp.exp, ALL),
+    "np.exp2(x)": (lambda x: mp.power(2, x), ALL),
+    "np.expm1(x)": (mp.expm1, ALL),
+    "np.log(x)": (mp.log, FROM_0),
+    "np.log2(x)": (lambda x: mp.log(x, 2), FROM_0),
+    "np.log10(x)": (mp.log10, FROM_0),
+    "np.log1p(x)": (lambda x: mp.log(1 + x), [-1.0, 0.0, -0.0, INF, NAN]),
+    "np.sqrt(x)": (mp.sqrt, FROM_0),
+    "np.cbrt(x)": (lambda x: mp.sign(x) * mp.cbrt(abs(x)), ALL),
+    "x**2": (_power(2), [0.0, -0.0, INF, -INF]),
+    "x**3": (_power(3), ALL),
+    "x**4": (_power(4), ALL),
+    "x**1.5": (_power(1.5), FROM_0),
+    "x**2.5": (_power(2.5), FROM_0),
+    "x**-0.5": (_power(-0.5), FROM_0),
+    "x**-1": (_power(-1), [INF, -INF, NAN]),
+    "x**-2": (_power(-2), ALL),
+    "np.reciprocal(x)": (_power(-1), [INF, -INF, NAN]),
+    "2.0**x": (lambda x: mp.power(2, x), ALL),
+    "0.5**x": (lambda x: mp.power(0.5, x), ALL),
+    "np.float_power(x, 3)": (_power(3), ALL),
+    "np.sin(x)": (mp.sin, [0.0, -0.0, NAN]),
+    "np.tan(x)": (mp.tan, [0.0, -0.0, NAN]),
+    "np.sinh(x)": (mp.sinh, ALL),
+    "np.cosh(x)": (mp.cosh, ALL),
+    "np.tanh(x)": (mp.tanh, ALL),
+    "np.arcsinh(x)": (mp.asinh, ALL),
+    "np.arccosh(x)": (mp.acosh, [1.0, INF, NAN]),
+    "np.arctanh(x)": (mp.atanh, UP_TO_1),
+    "np.arcsin(x)": (mp.asin, UP_TO_1),
+    "np.arccos(x)": (mp.acos, UP_TO_1),
+    "np.arctan(x)": (mp.atan, ALL),
+    "np.arctan2(x, 1.0)": (mp.atan, ALL),
+    "np.hypot(x, 1.0)": (lambda x: mp.sqrt(x * x + 1), ALL),
+    "np.sinc(x)": (mp.sincpi, [*ALL, 1.0]),
+    "np.logaddexp(x, 0.0)": (lambda x: mp.log(1 + mp.exp(x)), ALL),
+    "np.logaddexp2(x, 0.0)": (lambda x: mp.log(1 + mp.power(2, x), 2), ALL),
+    "np.i0(x)": (lambda x: mp.besseli(0, x), [0.0, -0.0, NAN]),
+    "sp.expit(x)": (lambda x: 1 / (1 + mp.exp(-x)), ALL),
+    "sp.logit(x)": (lambda x: mp.log(x / (1 - x)), [*UNIT, 0.5]),
+    "sp.log_expit(x)": (lambda x: -mp.log(1 + mp.exp(-x)), ALL),
+    "sp.erf(x)": (mp.erf, ALL),
+    "sp.erfc(x)": (mp.erfc, ALL),
+    "sp.erfcx(x)": (lambda x: mp.exp(x * x) * mp.erfc(x), [0.0, -0.0, 11.9, 12.1, 1e3, 1e5, -INF, NAN]),
+    "sp.erfi(x)": (mp.erfi, [0.0, -0.0, NAN]),
+    "sp.erfinv(x)": (mp.erfinv, [0.0, -0.0, NAN]),
+    "sp.dawsn(x)": (lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x), [0.0, -0.0, 11.9, 12.1, -20.0, NAN]),
+    "sp.ndtr(x)": (_below, ALL),
+    "sp.log_ndtr(x)": (lambda x: mp.log(_below(x)), [0.0, -0.0, -20.0, -100.0, INF, NAN]),
+    "sp.entr(x)": (lambda x: -x * mp.log(x), [0.0, 1.0, NAN]),
+    "sp.rel_entr(x, 2.0)": (lambda x: x * mp.log(x / 2), [0.0, 2.0, NAN]),
+    "sp.rel_entr(2.0, x)": (lambda x: 2 * mp.log(2 / x), [2.0, NAN]),
+    "sp.kl_div(x, 2.0)": (lambda x: x * mp.log(x / 2) - x + 2, [0.0, 2.0, NAN]),
+    "sp.kl_div(2.0, x)": (lambda x: 2 * mp.log(2 / x) - 2 + x, [2.0, NAN]),
+    "sp.xlogy(x, 3.0)": (lambda x: x * mp.log(3), [0.0, -0.0, INF, -INF]),
+    "sp.xlogy(2.0, x)": (lambda x: 2 * mp.log(x), FROM_0),
+    "sp.gamma(x)": (mp.gamma, [1.0, 2.0, NAN]),
+    "sp.gammaln(x)": (mp.loggamma, [1.0, 2.0, 0.0, NAN]),
+    "sp.digamma(x)": (mp.digamma, [1.0, NAN]),
+    "sp.rgamma(x)": (mp.rgamma, [0.0, -1.0, -2.0, 1.0, NAN]),
+    "sp.binom(5.0, x)": (lambda x: mp.binomial(5, x), [0.0, 5.0, 6.0, 2.0, NAN]),
+    "sp.binom(x, 2.0)": (lambda x: mp.binomial(x, 2), [0.0, 1.0, 2.0, NAN]),
+    "sp.poch(x, 2.0)": (lambda x: mp.rf(x, 2), [0.0, -1.0, 1.0, NAN]),
+    "sp.gammainc(1.0, x)": (lambda x: 1 - mp.exp(-x), [0.0, INF, NAN]),
+    "sp.gammainc(2.0, x)": (lambda x: 1 - mp.exp(-x) * (1 + x), [0.0, INF, NAN]),
+    "sp.betainc(1.0, 2.0, x)": (lambda x: 1 - (1 - x) ** 2, [*UNIT]),
+    "sp.betainc(2.0, 1.0, x)": (lambda x: x**2, [*UNIT]),
+    "sp.exp1(x)": (mp.e1, FROM_0),
+    "sp.sici(x)[0]": (mp.si, [0.0, -0.0, NAN]),
+    "sp.shichi(x)[0]": (mp.shi, [0.0, -0.0, NAN]),
+    "sp.j0(x)": (lambda x: mp.besselj(0, x), [0.0, -0.0, NAN]),
+    "sp.j1(x)": (lambda x: mp.besselj(1, x), [0.0, -0.0, NAN]),
+    "sp.jv(2.0, x)": (lambda x: mp.besselj(2, x), [0.0, NAN]),
+    "sp.iv(0.0, x)": (lambda x: mp.besseli(0, x), [0.0, NAN]),
+    "sp.i1e(x)": (lambda x: mp.exp(-abs(x)) * mp.besseli(1, x), [0.0, NAN]),
+    "sp.spherical_jn(0, x)": (mp.sinc, [0.0, NAN]),
+    "sp.spherical_jn(1, x)": (_spherical(1), [0.0, NAN]),
+    "sp.spherical_jn(2, x)": (_spherical(2), [0.0, NAN]),
+    "sp.struve(0.0, x)": (lambda x: mp.struveh(0, x), [0.0, NAN]),
+    "sp.struve(1.0, x)": (lambda x: mp.struveh(1, x), [0.0, NAN]),
+    "sp.modstruve(0.0, x)": (lambda x: mp.struvel(0, x), [0.0, NAN]),
+    "sp.ellipk(x)": (mp.ellipk, [0.0, NAN]),
+    "sp.ellipe(x)": (mp.ellipe, [0.0, NAN]),
+    "sp.ellipkinc(0.7, x)": (lambda m: mp.ellipf(0.7, m), [0.0, NAN]),
+    "sp.ellipeinc(0.7, x)": (lambda m: mp.ellipe(0.7, m), [0.0, NAN]),
+    "sp.exprel(x)": (lambda x: mp.expm1(x) / x, [0.0, -0.0, NAN]),
+    "sp.boxcox(2.0, x)": (lambda p: (mp.mpf(2) ** p - 1) / p, [0.0, NAN]),
+    "sp.huber(1.0, x)": (lambda r: r * r / 2, [0.0, -0.0]),
+    "sp.pseudo_huber(1.0, x)": (lambda r: mp.sqrt(1 + r * r) - 1, [0.0, -0.0, NAN]),
+    "sp.eval_legendre(2, x)": (lambda x: mp.legendre(2, x), [0.0, 1.0, -1.0]),
+    "sp.eval_chebyt(3, x)": (lambda x: mp.chebyt(3, x), [0.0, 1.0, -1.0, NAN]),
+    "st.norm.logpdf(x)": (lambda x: -x * x / 2, [0.0, -0.0, INF, -INF]),
+    "st.norm.logcdf(x)": (lambda x: mp.log(_below(x)), [0.0, -0.0, -20.0, INF, NAN]),
+    "st.norm.logsf(x)": (lambda x: mp.log(_below(-x)), [0.0, -0.0, 20.0, -INF, NAN]),
+    "st.norm.pdf(x)": (mp.npdf, ALL),
+    "st.norm.cdf(x)": (_below, ALL),
+    "st.gamma.logpdf(1.7, x)": (lambda a: (a - 1) * mp.log(mp.mpf(1.7)) - mp.loggamma(a), [1.0, 2.0]),
+    "st.gamma.pdf(x, 1.0)": (lambda x: mp.exp(-x), [0.0, INF]),
+    "st.gamma.pdf(x, 2.0)": (lambda x: x * mp.exp(-x), [0.0]),
+    "st.beta.pdf(x, 1.0, 2.0)": (lambda x: 2 * (1 - x), [0.0, 1.0]),
+    "st.beta.logpdf(0.3, x, 2.0)": (lambda a: a * mp.log(mp.mpf(0.3)) - mp.log(mp.beta(a, 2)), [1.0, 2.0]),
+    "st.chi2.pdf(x, 2.0)": (lambda x: mp.exp(-x / 2) / 2, [0.0]),
+    "st.weibull_min.pdf(x, 1.0)": (lambda x: mp.exp(-x), [0.0]),
+    "st.t.cdf(x, 2.0)": (lambda t: t / 2 / mp.sqrt(2 + t * t), [0.0]),
+    "st.cauchy.logpdf(x)": (lambda x: -mp.log(1 + x * x), [0.0, -0.0]),
+    "st.logistic.logpdf(x)": (lambda x: -x - 2 * mp.log(1 + mp.exp(-x)), ALL),
+    "st.gumbel_r.logpdf(x)": (lambda x: -x - mp.exp(-x), [0.0, INF]),
+    "st.poisson.logpmf(0, x)": (lambda m: -m, [0.0]),
+    "st.binom.logpmf(0, 3, x)": (lambda p: 3 * mp.log(1 - p), [0.0]),
+    "st.binom.pmf(1, 3, x)": (lambda p: 3 * p * (1 - p) ** 2, [0.0, 1.0]),
+    "st.bernoulli.logpmf(1, x)": (mp.log, [1.0]),
+}
+
+# Where a derivative is nan though there is a limit: the function, the point and the order, by the reason.
+UNKNOWN: dict[str, dict[str, tuple[list[float], tuple[int, ...]]]] = {
+    "the rule multiplies what vanishes by what is infinite": {
+        "np.cbrt(x)": ([INF, -INF], (2,)),
+        "np.arctan(x)": ([INF, -INF], (2,)),
+        "np.arctan2(x, 1.0)": ([INF, -INF], (2,)),
+        "np.hypot(x, 1.0)": ([INF, -INF], (1, 2)),
+        "np.sinc(x)": ([INF, -INF], (1, 2)),
+        "sp.gammainc(2.0, x)": ([INF], (1, 2)),
+        "st.norm.pdf(x)": ([INF, -INF], (1, 2)),
+    },
+    "the rule is the function times differences of digamma, which has poles": {
+        "sp.rgamma(x)": ([0.0, -1.0, -2.0], (1, 2)),
+        "sp.binom(5.0, x)": ([6.0], (1, 2)),
+        "sp.binom(x, 2.0)": ([0.0, 1.0], (1, 2)),
+        "sp.poch(x, 2.0)": ([0.0, -1.0], (1, 2)),
+    },
+    "a density is the exponential of its logarithm, which is infinite": {
+        "sp.gammainc(2.0, x)": ([0.0], (2,)),
+        "sp.betainc(1.0, 2.0, x)": ([1.0], (2,)),
+        "sp.betainc(2.0, 1.0, x)": ([0.0], (2,)),
+        "st.gamma.pdf(x, 2.0)": ([0.0], (1, 2)),
+        "st.beta.pdf(x, 1.0, 2.0)": ([1.0], (1, 2)),
+        "st.binom.pmf(1, 3, x)": ([0.0, 1.0], (1, 2)),
+    },
+    "the rule divides by the parameter, where a series would be needed": {
+        "sp.ellipkinc(0.7, x)": ([0.0], (1, 2)),
+        "sp.ellipeinc(0.7, x)": ([0.0], (1, 2)),
+    },
+    "SciPy's function of the order before is nan there": {
+        "sp.struve(0.0, x)": ([0.0], (2,)),
+        "sp.modstruve(0.0, x)": ([0.0], (2,)),
+    },
+}
+
+
+def _is_unknown(text: str, x: float, order: int) -> bool:
+    rows = [row[text] for row in UNKNOWN.values() if text in row]
+    return any(x in points and order in orders for points, orders in rows)
+
+
+def limit(function: Callable[[Any], Any], x: float, order: int) -> float | None:
+    """The derivative at points ever nearer to `x`, if both sides that belong to the domain have the same limit."""
+    if np.isinf(x):
+        return _side(function, x, 0, order)
+    sides = [_side(function, x, sign, order) for sign in (-1, 1)]
+    known = [side for side in sides if side is not None]
+    if not known or any(np.isnan(side) for side in known):
+        return None
+    return known[0] if np.allclose(known[0], known[-1], rtol=1e-3, atol=1e-6) else None
+
+
+def _side(function: Callable[[Any], Any], x: float, sign: int, order: int) -> float | None:
+    """None outside of the domain, nan where nothing can be said."""
+    values = []
+    for k in (5, 10, 15):
+        step = mp.mpf(10) ** -k
+        at = mp.sign(x) / step if np.isinf(x) else mp.mpf(x) + sign * step
+        h = abs(at) * mp.mpf(10) ** -15 if np.isinf(x) else step * mp.mpf(10) ** -15
+        try:
+            low, middle, high = (function(at + i * h) for i in (-1, 0, 1))
+            value = (high - low) / (2 * h) if order == 1 else (high - 2 * middle + low) / (h * h)
+        except (ValueError, ZeroDivisionError):
+            return None
+        if mp.im(value):
+            return None
+        values.append(mp.re(value))
+    first, second, last = values
+    if abs(last) > 5 * abs(second) > 25 * abs(first) or (abs(last) > 10 and _is_even(first, second, last)):
+        return float(mp.sign(last)) * INF
+    if abs(last) < abs(second) / 5 < abs(first) / 25:
+        return 0.0
+    return float(last) if mp.almosteq(second, last, 1e-4, 1e-8) else NAN
+
+
+def _is_even(first: Any, second: Any, last: Any) -> bool:
+    """Whether a logarithm grows."""
+    return bool(abs(second) > abs(first) and mp.almosteq(last - second, second - first, 1e-2))
+
+
+def _every_way(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
+    def nth(f: Callable[[Any], Any]) -> Any:
+        slope = tg.grad(lambda x: np.sum(f(x)))
+        return slope if order == 1 else tg.grad(lambda x: np.sum(slope(x)))
+
+    compiled = nth(function)
+    results = [compiled(x), compiled(x)]
+    with tg.disable_jit():
+        results.append(nth(function)(x))
+    before = function if order == 1 else tg.grad(lambda x: np.sum(function(x)))
+    results.append(tg.jvp(before, (x,), (np.ones_like(x),))[1])
+    return results
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("text", FUNCTIONS)
+def test_a_derivative_is_the_limit_or_nan(text: str, order: int) -> None:
+    exact, points = FUNCTIONS[text]
+    function = eval(f"lambda x: {text}", {"np": np, "sp": sp, "st": st})
+    with np.errstate(all="ignore"):
+        results = np.array(_every_way(function, np.array(points), order))
+    with mp.workdps(60):
+        for x, found in zip(points, results.T, strict=True):
+            expected = NAN if np.isnan(x) else limit(exact, x, order)
+            if expected is None:
+                continue
+            if _is_unknown(text, x, order):
+                assert np.isnan(found).all(), f"{text} at {x} has its derivative {found}: it is unknown no more"
+            elif np.isinf(expected):  # where each way has its own indefinite forms
+                assert not np.isfinite(found).any(), (x, found, expected)
+                assert not (found == -expected).any(), (x, found, expected)
+            else:
+                np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-10, err_msg=f"{text} at {x}")
