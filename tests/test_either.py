@@ -90,3 +90,30 @@ def test_they_have_derivatives_and_ask_nothing() -> None:
         assert value == min(1.0, x[0]) * sum(x)
         np.testing.assert_allclose(found, slope)
     assert g.cache_info().traces == 1
+
+
+class Holder:
+    last: Any = None
+
+
+@pytest.mark.parametrize("first_call", ["replay", "compile"])
+def test_a_result_is_of_the_kind_that_its_call_gives_it_and_nothing_is_asked(first_call: str) -> None:
+    holder = Holder()
+
+    def f(x: Any) -> Any:
+        total = 0.0  # stays a number of Python's where no branch is taken
+        for i in range(400):
+            y = np.sin(i * 0.1) * x
+            if y > 0:
+                total = total + y
+        holder.last = total
+        return total, [total, total + 1], {"total": total}
+
+    with tg.settings.override(first_call=first_call):
+        traced = tg.trace(f)
+        for x in (1.0, 0.0, 0.0, 2.0, 0.0, 2.0, 2.0, 0.0, 0.0):
+            found = [*tg.tree.leaves(traced(x)), holder.last]
+            wanted = [*tg.tree.leaves(f(x)), holder.last]
+            assert [type(y) for y in found] == [type(y) for y in wanted]
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        assert traced.cache_info().traces == 1

@@ -21,7 +21,19 @@ from tracegrad.trace.assumed import Guard
 from tracegrad.trace.effects import Effect
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.outputs import partial
-from tracegrad.trace.templates import Call, Found, Instance, Node, Once, Output, Piece, Same, TensorOutput, View
+from tracegrad.trace.templates import (
+    Call,
+    EitherOutput,
+    Found,
+    Instance,
+    Node,
+    Once,
+    Output,
+    Piece,
+    Same,
+    TensorOutput,
+    View,
+)
 from tracegrad.transforms.halves import Half
 
 __all__ = ["Templates", "read_capture", "read_effect", "read_guard", "spell_capture", "spell_effect", "spell_guard"]
@@ -162,6 +174,7 @@ _SPELL: dict[Any, Callable[[Any, Writer, Any], list[Any]]] = {
     Output: lambda x, by, spell: [
         "Output", x.position, _KINDS.index(x.kind), x.axes and list(map(int, x.axes)),
     ],
+    EitherOutput: lambda x, by, spell: ["EitherOutput", x.position, x.python],
     TensorOutput: lambda x, by, spell: ["TensorOutput", x.position, x.root],
     Found: lambda x, by, spell: ["Found", by.source(x.source)],
     View: _spell_view,
@@ -180,6 +193,7 @@ def _read_view(by: Reader, read: Any, base: Any, place: Any, writeable: bool, mo
 
 _READ: dict[str, Callable[..., Piece]] = {
     "Output": lambda by, read, position, kind, axes: Output(position, _KINDS[kind], axes and tuple(axes)),
+    "EitherOutput": lambda by, read, position, python: EitherOutput(position, python),
     "TensorOutput": lambda by, read, position, root: TensorOutput(position, root),
     "Found": lambda by, read, source: Found(by.source(source)),
     "View": _read_view,

@@ -17,18 +17,20 @@ import numpy as np
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Level, TapeCarrier
-from tracegrad.ops.linear import inverse_permutation
+from tracegrad.ops.linear import full, inverse_permutation
 from tracegrad.trace import templates
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.drawn import Traced
 from tracegrad.trace.effects import Effect, contents, plain_key
+from tracegrad.trace.either import Either
 from tracegrad.trace.memory import axes_of
 from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.templates import (
     Call,
     Closure,
+    EitherOutput,
     Found,
     Instance,
     Once,
@@ -95,6 +97,10 @@ class Outputs:
 
     def _array(self, x: Tracer) -> Piece:
         """The template of a traced array."""
+        if isinstance(x, Either) and x.python.node.op is not full and x.dtype.kind == "f":
+            self._values.append(x)
+            self.nodes += [x.node, x.python.node]
+            return EitherOutput(len(self.nodes) - 2, len(self.nodes) - 1)
         root = x.join()._root()
         if not (x.shape or x.is_array):
             return self.output(x)

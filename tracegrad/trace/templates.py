@@ -21,7 +21,7 @@ from tracegrad.trace.callees import unmarked
 from tracegrad.tree.kinds import Kind
 
 __all__ = [
-    "Call", "Closure", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
+    "Call", "Closure", "EitherOutput", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
     "TensorOutput", "View", "attributes", "in_turn",
 ]  # fmt: skip
 
@@ -71,6 +71,23 @@ class Output(Piece):
         if self.axes is not None:
             return f"{found}.transpose({self.axes})"
         return found if self.kind is None else f"{self.kind.__name__}({found})"
+
+
+class EitherOutput(Piece):
+    """The float at `position`: one of Python's where the output at `python` is true, and one of NumPy's elsewhere."""
+
+    __slots__ = ("position", "python")
+
+    def __init__(self, position: int, python: int):
+        self.position, self.python = position, python
+
+    def make(self, call: Filling) -> Any:
+        found = call.outputs[self.position]
+        return float(found) if call.outputs[self.python] else np.float64(found)
+
+    def text(self, code: Any) -> str:
+        found = code.output(self.position)
+        return f"(float({found}) if {code.output(self.python)} else {code.name(np.float64)}({found}))"
 
 
 class TensorOutput(Piece):
