@@ -361,6 +361,54 @@ def test_einsum_broadcasts_axes_of_one(trace: Any) -> Any:
 
 
 @program
+def test_a_target_network_takes_the_state_of_another(trace: Any) -> Any:
+    tg.manual_seed(0)
+    a, b = tg.nn.Linear(2, 2), tg.nn.Linear(2, 2)
+
+    @trace
+    def copied(x: Any) -> Any:
+        with tg.no_grad():
+            a.weight.mul_(0.9)
+        b.load_state_dict(a.state_dict())
+        return b(x).detach()
+
+    @trace
+    def mixed(x: Any) -> Any:
+        p, q = a.state_dict(), b.state_dict()
+        for k in p:
+            q[k] = 0.1 * p[k] + 0.9 * q[k]
+        b.load_state_dict(q)
+        return b(x).detach()
+
+    for _ in range(2):
+        yield copied(tg.ones(1, 2)), b.weight, a.weight
+        with tg.no_grad():
+            a.weight.add_(1.0)
+        yield mixed(tg.ones(1, 2)), b.weight, b.bias
+
+
+@program
+def test_what_unfold_gives_refuses_updates(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        windows = x.unfold(0, 3, 2)
+        windows[1, 0] = 0.0
+        return x * 1
+
+    @trace
+    def g(x: Any) -> Any:
+        windows = x.unfold(0, 3, 2).clone()
+        windows[1, 0] = 0.0
+        return windows
+
+    for k in range(2):
+        x = tg.arange(6.0) + k
+        refused = attempt(f, x)
+        assert "unfold" in str(refused.error)
+        yield refused, g(x), x
+
+
+@program
 def test_devices_and_lists_as_indices(trace: Any) -> Any:
     device = tg.device("cuda" if tg.cuda.is_available() else "cpu")
 

@@ -220,6 +220,8 @@ def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     """All windows of `size` elements along a dimension, every `step`-th one; the window is a new last dimension.
 
+    A copy, which refuses updates in place: RuntimeError.
+
     >>> unfold(np.arange(5), 0, 3, 2).tolist()
     [[0, 1, 2], [2, 3, 4]]
     """
@@ -230,7 +232,12 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         raise size_error(f"maximum size for tensor at dimension {k} is {n} but size is {size}")
     if step <= 0:
         raise size_error(f"step is {step} but must be > 0")
-    return _windows(x, dim=k, size=size, step=step)
+    windows = _windows(x, dim=k, size=size, step=step)
+    if hasattr(windows, "_frozen") and x.shape:  # what is written to PyTorch's reaches the input
+        for each in (windows, windows._base):
+            if each is not None:
+                each._frozen = "what unfold gives, which is a copy here"
+    return windows
 
 
 @one_node("UnfoldBackward0")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import located
+from tracegrad.ops.op import Carrier
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.parameter import Parameter, is_parameter
 from tracegrad.torch.tape import Tensor
@@ -224,7 +225,7 @@ def _listed(what: str, keys: list[str]) -> list[str]:
 
 def _copy(place: _Place, array: Any) -> None:
     with no_grad():
-        place.now.copy_(of_array(np.asarray(array)))
+        place.now.copy_(of_array(array if isinstance(array, Carrier) else np.asarray(array)))
 
 
 def _assign(place: _Place, array: Any) -> None:

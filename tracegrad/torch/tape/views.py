@@ -196,7 +196,7 @@ def check(x: Any, recorded: bool) -> None:
                 "a normal tensor before doing inplace update."
             )
         )
-    frozen = x._frozen
+    frozen = x._frozen or ("" if x._base is None else x._base._frozen)
     if frozen is READ_ONLY:
         raise ValueError(READ_ONLY)
     if frozen:
