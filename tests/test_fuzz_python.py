@@ -19,15 +19,6 @@ SEEDS = range(100_000, 100_030)
 # Programs that differ still, and why: each is taken out once it does no more.
 FAULTS: dict[Any, str] = {
     "absent_key_of_users_class": "a dict asked for an absent key of a user's class is not asked again",
-    "cached_property": "the function of a cached_property reads the object as it was before the call",
-    "classes_in_a_class": "a class that a dict of a class holds is taken to stay as it is",
-    "error_with_an_array": "an error that ends a differentiated call keeps the array of the tape",
-    "instances_in_a_class": "an object that a dict of a class holds is written once",
-    "instances_that_a_metaclass_keeps": "an object that a list of a metaclass holds is written once",
-    "plugins_of_a_package": "an object that a dict of a class holds is taken to stay as it is",
-    100_009: "as instances_in_a_class, of a descriptor",
-    100_015: "as cached_property",
-    100_018: "as instances_that_a_metaclass_keeps",
 }
 
 

@@ -19,13 +19,14 @@ import time
 import types
 import uuid
 from collections import ChainMap
+from collections.abc import Callable
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import scipy.sparse
-from meaning import compare, program
+from meaning import attempt, compare, program
 from scipy.interpolate import CubicSpline
 from sklearn.linear_model import LinearRegression
 
@@ -1049,3 +1050,220 @@ def test_an_interpolator(trace: Any) -> Any:
 def test_buffers_are_refused(held: Any) -> None:
     with pytest.raises(tg.errors.UnsupportedError, match=r"use np.asarray.*test_meaning_stale\.py:\d+"):
         tg.trace(lambda x: x * held[0])(X)
+
+
+class Holder:
+    """A class with all that may hold an object, a class or a function of the user's."""
+
+    class Scaled:
+        shared = 1.0
+
+        def __init__(self, k: float):
+            self.k = k
+
+        def times(self, x: Any) -> Any:
+            return x * self.k * self.shared * FACTOR
+
+    one = Scaled(2.0)
+    table: ClassVar[dict[str, Any]] = {"one": Scaled(2.0), "class": Scaled, "function": lambda x: x * FACTOR}
+    several: ClassVar[list[Any]] = [Scaled(2.0), [Scaled(3.0)]]
+    pair = (Scaled(2.0), 1.0)
+    part = functools.partial(lambda k, x: x * k * FACTOR, 2.0)
+    method = one.times
+
+
+FACTOR = 1.0
+HELD: dict[str, Callable[[Any], Any]] = {
+    "object": lambda x: Holder.one.times(x),
+    "dict": lambda x: Holder.table["one"].times(x),
+    "class in a dict": lambda x: Holder.table["class"](2.0).times(x),
+    "function in a dict": lambda x: Holder.table["function"](x),
+    "list": lambda x: Holder.several[0].times(x) + Holder.several[1][0].times(x),
+    "tuple": lambda x: Holder.pair[0].times(x) * Holder.pair[1],
+    "partial": lambda x: Holder.part(x),
+    "method": lambda x: Holder.method(x),
+    "instance": lambda x: Holder().table["one"].times(x),
+    "subclass": lambda x: type("Inner", (Holder,), {}).table["one"].times(x),
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("mode", ["traced", "disabled"])
+def test_what_classes_hold_is_read_at_each_call(held: str, mode: str) -> None:
+    def script(trace: Any) -> Any:
+        global FACTOR
+        FACTOR, Holder.Scaled.shared = 1.0, 1.0
+        objects = [Holder.one, Holder.table["one"], *Holder.pair[:1], Holder.several[0]]
+        for each in objects:
+            each.k = 2.0
+        f = trace(HELD[held])
+        yield f(X), f(X)
+        FACTOR = 3.0
+        yield f(X), f(X)
+        Holder.Scaled.shared = 0.5
+        yield f(X), f(X)
+        for each in objects:
+            each.k = 7.0
+        yield f(X), f(X)
+
+    compare(script, mode)
+
+
+@program
+def test_what_classes_hold_is_written_at_each_call(trace: Any) -> Any:
+    class Pool:
+        known: ClassVar[dict[Any, Any]] = {}
+        log: ClassVar[list[Any]] = []
+
+        def __new__(cls, key: Any) -> Any:
+            if key not in cls.known:
+                cls.known[key] = made = object.__new__(cls)
+                made.uses, made.last = 0, None
+            return cls.known[key]
+
+    @trace
+    def f(x: Any, key: Any) -> Any:
+        pooled = Pool(key)
+        pooled.uses += 1
+        pooled.last = x * pooled.uses
+        Pool.log.append(key)
+        return pooled.last
+
+    for k in range(4):
+        yield f(X + k, 1), Pool(1).uses, Pool(1).last, Pool.log
+    for k in range(2):
+        yield f(X + k, 2), f(X, 1), Pool(2).last, Pool(1) is Pool(1), Pool(1) is Pool(2)
+    Pool(1).uses = 10
+    yield f(X, 1), Pool(1).uses
+    Pool.known.clear()
+    yield f(X, 1), f(X, 1), Pool(1).uses, Pool.log
+
+
+@program
+def test_classes_registered_by_their_bases(trace: Any) -> Any:
+    class Base:
+        registry: ClassVar[dict[str, Any]] = {}
+        k = 1.0
+
+        def __init_subclass__(cls, k: float = 1.0) -> None:
+            cls.k, Base.registry[cls.__name__] = k, cls
+
+        def run(self, x: Any) -> Any:
+            return x * self.k
+
+    class First(Base, k=2.0):
+        pass
+
+    class Second(First):
+        def run(self, x: Any) -> Any:
+            return super().run(x) + 1.0
+
+    @trace
+    def f(x: Any, name: str) -> Any:
+        return Base.registry[name]().run(x), sorted(Base.registry)
+
+    yield f(X, "First"), f(X, "Second"), f(X, "First")
+    First.k = 3.0
+    yield f(X, "First"), f(X, "Second")
+    Second.k = 4.0
+    yield f(X, "First"), f(X, "Second")
+
+    class First(Base, k=5.0):  # type: ignore[no-redef]
+        pass
+
+    yield f(X, "First"), f(X, "Second")
+    del Base.registry["Second"]
+    yield f(X, "First"), attempt(f, X, "Second")
+
+
+@program
+def test_descriptors_of_pythons_around_methods(trace: Any) -> Any:
+    class Model:
+        factor = 1.0
+
+        def __init__(self) -> None:
+            self.k = 2.0
+
+        @functools.cached_property
+        def doubled(self) -> float:
+            return self.k * 2.0 * FACTOR
+
+        def power(self, x: Any, k: float) -> Any:
+            return x * self.k * k * FACTOR
+
+        half = functools.partialmethod(power, k=0.5)
+
+        @functools.singledispatchmethod
+        def dispatched(self, x: Any) -> Any:
+            return x * self.k * FACTOR
+
+        @dispatched.register
+        def _(self, x: str) -> Any:
+            return len(x) * self.k * FACTOR
+
+    def uses(model: Any, x: Any) -> Any:
+        return x * model.doubled, model.half(x), model.dispatched("abc"), "doubled" in vars(model)
+
+    global FACTOR
+    FACTOR = 1.0
+    model = Model()
+    inside = trace(lambda x: uses(Model(), x))
+    outside = trace(lambda x: (x * model.doubled, model.half(x)))
+    for _ in range(2):
+        yield inside(X), outside(X), "doubled" in vars(model)
+        yield inside(X), outside(X)
+        FACTOR = 3.0
+        yield inside(X), outside(X)
+        model.k = 7.0
+        yield inside(X), outside(X)
+        del model.doubled
+        yield inside(X), outside(X)
+        model.doubled = 1.5
+        yield inside(X), outside(X)
+        model = Model()
+
+
+@program
+def test_a_cached_property_sees_what_was_written_before(trace: Any) -> Any:
+    class Model:
+        k = 2.0
+
+        @functools.cached_property
+        def doubled(self) -> Any:
+            return self.k * 2.0
+
+    @trace
+    def f(model: Any, x: Any) -> Any:
+        model.k = model.k + 1.0
+        return x * model.doubled, model.doubled
+
+    @trace
+    def g(x: Any) -> Any:
+        held.k = x[0]
+        return x * held.doubled
+
+    for _ in range(2):
+        held = Model()
+        yield f(held, X), f(held, X), vars(held)
+        held = Model()
+        yield g(X), g(X + 1), vars(held)
+
+
+@program
+def test_what_an_object_has_itself_comes_before_descriptors_that_only_read(trace: Any) -> Any:
+    class Reads:
+        def __get__(self, instance: Any, owner: Any) -> Any:
+            return FACTOR
+
+    class Model:
+        k = Reads()
+
+    global FACTOR
+    FACTOR, model = 2.0, Model()
+    f = trace(lambda x: x * model.k)
+    yield f(X), f(X)
+    vars(model)["k"] = 5.0
+    yield f(X), f(X)
+    del model.k
+    FACTOR = 3.0
+    yield f(X), f(X)

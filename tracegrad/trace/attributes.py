@@ -8,9 +8,9 @@ from typing import Any
 
 from tracegrad.trace.classes import genuine, hook
 from tracegrad.trace.namespaces import EMPTY
-from tracegrad.trace.sources import Attribute, Source, Static
+from tracegrad.trace.sources import Attribute, Item, Source, Static
 
-__all__ = ["data_names", "descriptor", "getter", "of_class", "static"]
+__all__ = ["assume_no_own", "data_names", "descriptor", "getter", "of_class", "own", "runs_code", "static"]
 
 _get = object.__getattribute__
 
@@ -31,10 +31,40 @@ def getter(owner: Any, real: Any, name: str, found: Any) -> Any:
     if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
         world.assume(of_class(owner, name), "is", found)
         return functools.partial(world.adopt(found.fget), owner)
+    if type(found) is functools.cached_property and name not in getattr(real, "__dict__", ()):
+        world.assume(of_class(owner, name), "is", found)
+        assume_no_own(owner, real, name)
+        return functools.partial(_computed_once, owner, name, world.adopt(found.func))
     get = hook(type(found), "__get__")
     if get is None or (name in getattr(real, "__dict__", ()) and not _is_data(found)):
         return None
+    if not _is_data(found):
+        assume_no_own(owner, real, name)
     return functools.partial(world.adopt(get), descriptor(owner, name, found), owner, type(real))
+
+
+def assume_no_own(owner: Any, real: Any, name: str) -> None:
+    """Guard that the object behind a shadow has no attribute of its own that would come before the class's."""
+    if hasattr(real, "__dict__"):
+        _get(owner, "_world").assume(own(owner, name), "absent", None)
+
+
+def own(owner: Any, name: str) -> Source:
+    """What the object behind a shadow has itself under a name, not its class."""
+    return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
+
+
+def runs_code(found: Any) -> bool:
+    """Whether what a class has for an attribute runs code of the user's when it is read."""
+    return type(found) is functools.cached_property or hook(type(found), "__get__") is not None
+
+
+def _computed_once(owner: Any, name: str, compute: Any) -> Any:
+    """What a `cached_property` computes, which the object has then."""
+    value = compute(owner)
+    lent = _get(owner, "_known").get("__dict__")
+    (_get(owner, "__dict__") if lent is None else lent)[name] = value
+    return value
 
 
 def _is_data(x: Any) -> bool:

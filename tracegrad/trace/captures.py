@@ -366,10 +366,6 @@ class World(Assumptions):
         made: Callable[..., Any] = self.adopt(real)
         return lambda *args, **kwargs: made(*[self.natives.descriptor(x) for x in args[:1]], *args[1:], **kwargs)
 
-    def held_by_class(self, real: Any) -> Any:
-        """What stands for something that a class has, and that calls functions."""
-        return self.translate(real, Fixed(real, type(real).__name__), guard=False) if self.open else real
-
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
             return self._function(value, source)

@@ -12,6 +12,7 @@ import os
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,14 +75,15 @@ class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
 
 
 class _Held:
-    """What is no method and calls functions, but asks who calls: one with a cache, a partial object, `np.vectorize`."""
+    """What is no method, and what traces have a shadow of: a function with a cache, a partial object, `np.vectorize`;
+    what holds objects of the user's, or is one."""
 
     def __init__(self, real: Any):
         self.genuine = real
 
     def __get__(self, held: Any, cls: Any = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
-        found = self.genuine if world is None else world.held_by_class(self.genuine)
+        found = self.genuine if world is None else world.natives.held(self.genuine)
         if not isinstance(self.genuine, _CACHED):
             return found
         return found if held is None else types.MethodType(found, held)
@@ -137,6 +139,10 @@ def descriptors(cls: type) -> list[tuple[str, Any]]:
     return known
 
 
+def _never(*_: Any) -> bool:
+    return False
+
+
 class Lent:
     """The attributes of classes that one trace runs as shadows."""
 
@@ -150,14 +156,15 @@ class Lent:
         """Whether this function runs as a shadow wherever the trace calls it."""
         return function in self._functions
 
-    def take(self, cls: type) -> None:
-        """Let the functions of a class, and of its bases, run as shadows where a trace calls them."""
+    def take(self, cls: type, holds: Callable[[type, str, Any], bool] = _never) -> None:
+        """Let the functions of a class, and of its bases, run as shadows where a trace calls them, and let a trace find
+        shadows of what they hold, where `holds` says that it has them."""
         for c in cls.__mro__:
             for name, x in list(vars(c).items()) if is_user_code(c) else ():
                 if name in _PLUMBING or (name in _OF_OWN and is_own_class(c)):
                     continue
                 with _LOCK:
-                    made = _asking(x)
+                    made = _asking(x, holds(c, name, x))
                     if made is not x:
                         type.__setattr__(c, name, made)
                     if made is not x or genuine(x) is not x:
@@ -178,8 +185,11 @@ class Lent:
         self._taken.clear()
 
 
-def _asking(x: Any) -> Any:
-    """What a class is to have in the place of `x`; `x` where there is nothing to ask."""
+def _asking(x: Any, holds: bool = False) -> Any:
+    """What a class is to have in the place of `x`, which traces have a shadow of if the class `holds` it; `x` where
+    there is nothing to ask."""
+    if holds:
+        return x if isinstance(x, _Held) else _Held(x)
     if isinstance(x, types.FunctionType):
         generated = "__import__" not in getattr(x, "__builtins__", ())  # as `__new__` of namedtuples
         return _function(x) if is_user_function(x) and not generated else x

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import enum
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -20,13 +21,13 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
-from tracegrad.trace.classes import Lent, descriptors, functions_of, hook
+from tracegrad.trace.classes import Lent, descriptors, functions_of, genuine, hook
 from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.lent import read
-from tracegrad.trace.sources import Attribute, Cell, Global, Hiding, Source, Static
+from tracegrad.trace.lent import LENT, read
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
 from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function, is_user_module
@@ -48,6 +49,7 @@ class Natives:
         self._names: set[str] = set()
         self._lent = Lent()
         self._descriptors: dict[int, tuple[Any, Source]] = {}
+        self._places: dict[int, Source] = {}  # by the ids of what classes hold, where they do
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
@@ -60,10 +62,29 @@ class Natives:
                         self._unasked.watch(function)
                         if tells_objects_apart(function, deep=True):
                             self.world.compares(always=True)
-                self._lent.take(cls)
+                self._lent.take(cls, self._holds)
                 self._note_hooks(cls)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
+
+    def _holds(self, cls: type, name: str, x: Any) -> bool:
+        """Whether traced code gets a shadow of what a class holds: a container, or an object of the user's."""
+        x = genuine(x)
+        if is_own_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
+            return False
+        if type(x) not in _HELD and (not shadow.is_user_object(x) or hasattr(type(x), "__get__")):
+            return False
+        self._places[id(x)] = Static(cls, name)
+        return True
+
+    def held(self, real: Any) -> Any:
+        """What stands for something that a class has."""
+        if not self.world.open:
+            return real
+        place = self._places.get(id(real))
+        if place is None:
+            return self.world.translate(real, Fixed(real, type(real).__name__), guard=False)
+        return self.world.translate(real, place)
 
     def _note_hooks(self, cls: Any) -> None:
         """Python calls functions of the class of a class, and of what stands in it for attributes; and, when it lets go
@@ -231,6 +252,8 @@ def _globals_in(function: Any) -> set[str]:
     return {x.argval for code in _codes(function) for x in dis.get_instructions(code) if x.opname in _LOADS}
 
 
+# What may hold objects of the user's, in a class as elsewhere.
+_HELD = LENT | {tuple, types.MethodType}
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 _LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
 

@@ -26,7 +26,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
-from tracegrad.trace.attributes import data_names, descriptor, getter, of_class, static
+from tracegrad.trace.attributes import assume_no_own, data_names, descriptor, getter, of_class, own, runs_code, static
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
 from tracegrad.trace.classes import genuine, hook
@@ -406,6 +406,8 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if isinstance(found, Inlinable):
             world.assume(of_class(owner, name), "is", found)
             return functools.partial(found, owner)
+    elif runs_code(found):  # as reading the attribute would, where the object had it no more
+        return world.translate(real.__dict__[name], own(owner, name))
     fallback = static(type(real), "__getattr__")
     try:
         value = object.__getattribute__(real, name) if isinstance(fallback, types.FunctionType) else getattr(real, name)
@@ -413,8 +415,7 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if not isinstance(fallback, types.FunctionType):
             world.assume(source, "absent", None)
             raise
-        if hasattr(real, "__dict__"):
-            world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), name), "absent", None)
+        assume_no_own(owner, real, name)
         return world.translate(fallback, of_class(owner, "__getattr__"))(owner, name)
     return _guarded(world, owner, real, value, source)
 
@@ -426,8 +427,7 @@ def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -
     if place is None:
         return world.translate(value, source)
     world.inherits(type(real), place)
-    if hasattr(real, "__dict__"):
-        world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), source.name), "absent", None)
+    assume_no_own(owner, real, source.name)
     return value
 
 
