@@ -18,6 +18,7 @@ from tracegrad.numpy_api import selection, shapes
 from tracegrad.numpy_api.memory import in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, to_dtype, together
+from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.numpy_api.registry import REPLACED, refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.elementwise import add, divide, equal, multiply, power, subtract
@@ -52,7 +53,7 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
         return np.array(object, dtype, copy=copy, ndmin=ndmin)
     given = object
     if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
-        object = np.asarray(object)
+        object = of_protocol(object) if hasattr(object, "__array__") else np.asarray(object)
     out = to_dtype(_array(object, peer), dtype)
     if out is given:
         out = in_new_memory(out, order) if copy else with_order(out, "K" if order == "A" else order)

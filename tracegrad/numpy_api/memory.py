@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import supported
+from tracegrad.errors import READ_ONLY
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.memory import arranged, order_of, relaid, spread, stand_in
@@ -90,8 +91,8 @@ def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
 class Flags:
     """`ndarray.flags` of an array that lies in memory as `stand_in` does."""
 
-    def __init__(self, stand_in: np.ndarray[Any, Any], owner: bool, outside: bool):
-        self._of, self._owner, self._outside = stand_in.flags, owner, outside
+    def __init__(self, stand_in: np.ndarray[Any, Any], owner: bool, outside: bool, array: Any):
+        self._of, self._owner, self._outside, self._array = stand_in.flags, owner, outside, array
 
     @property
     def owndata(self) -> bool:
@@ -105,7 +106,18 @@ class Flags:
         """Whether the array may be updated."""
         if self._outside:
             raise refuse("flags.writeable of an array from outside")
-        return self._of.writeable
+        return self._of.writeable and not self._array.frozen
+
+    @writeable.setter
+    def writeable(self, value: bool) -> None:
+        if value or self._array.outside:
+            raise self._array.refusal("flags.writeable = True, or = False of an array from outside, is not supported")
+        self._array.frozen = READ_ONLY
+
+    def __setitem__(self, name: str, value: bool) -> None:
+        if name not in ("W", "WRITEABLE"):
+            raise KeyError("Unknown flag")
+        self.writeable = value
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._of, name)

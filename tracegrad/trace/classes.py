@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import types
 import weakref
@@ -17,11 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ir import Value
 from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
+from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
-__all__ = ["Lent", "descriptors", "functions_of", "genuine", "hook"]
+__all__ = ["Lent", "descriptors", "for_c", "functions_of", "genuine", "hook"]
 
 # What Python calls at times of its own.
 _PLUMBING = {"__del__"}
@@ -225,10 +228,19 @@ def _differ(x: Any, y: Any) -> bool:
     return x is not y
 
 
+def for_c(name: str, found: Any) -> Any:
+    """What a method gives: by `__array__`, C code is given the elements, and a guard is left on them."""
+    if name != "__array__" or not isinstance(found, Value) or sys._getframe(2).f_code is of_protocol.__code__:
+        return found
+    here: Any = found.builder
+    lost = here.here().is_differentiated(found.node)
+    return np.asarray(found) if lost else here.observe(found, "the elements")
+
+
 def _function(real: Any) -> Any:
     def method(*args: Any, **kwargs: Any) -> Any:
         world: Any = getattr(recorder(), "world", None)
-        return (real if world is None else world.method(real))(*args, **kwargs)
+        return real(*args, **kwargs) if world is None else for_c(real.__name__, world.method(real)(*args, **kwargs))
 
     return functools.wraps(real)(method)
 

@@ -29,7 +29,7 @@ from tracegrad.ops import Carrier
 from tracegrad.trace.attributes import assume_no_own, data_names, descriptor, getter, of_class, own, runs_code, static
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
-from tracegrad.trace.classes import genuine, hook
+from tracegrad.trace.classes import for_c, genuine, hook
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import Inlinable
@@ -493,6 +493,6 @@ _PLUMBING = {
 
 def _special(name: str, found: types.FunctionType) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _get(self, "_world").translate(found, of_class(self, name))(self, *args, **kwargs)
+        return for_c(name, _get(self, "_world").translate(found, of_class(self, name))(self, *args, **kwargs))
 
     return functools.wraps(found)(method)

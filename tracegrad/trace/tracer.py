@@ -430,7 +430,7 @@ class Tracer(ArrayMethods, Value):
     def flags(self) -> Any:
         """What NumPy tells of the memory of the array."""
         root = self._root()
-        return Flags(self._lying(self)[0], root is self, root.outside)
+        return Flags(self._lying(self)[0], root is self, root.outside, self)
 
     @property
     def base(self) -> Any:
