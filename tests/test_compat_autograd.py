@@ -284,6 +284,37 @@ def test_primitives_take_containers_keywords_and_complex_numbers_and_give_tuples
     np.testing.assert_allclose(found, (3 * z**2 * w, z**3 + 1))
 
 
+@pytest.mark.parametrize("jit", [True, False])
+def test_rules_in_complex_numbers_are_right_in_both_modes_and_integers_do_not_move(jit: bool) -> None:
+    @primitive
+    def scaled(z: Any, x: Any, n: int) -> Any:
+        return np.array([z * x**n, z]), np.arange(n)
+
+    defvjp(scaled, lambda ans, z, x, n: lambda g: g[0][0] * x**n + g[0][1],
+           lambda ans, z, x, n: lambda g: np.real(np.sum(g[0][0] * z * n * x ** (n - 1))))  # fmt: skip
+    defjvp(scaled, lambda g, ans, z, x, n: (np.array([g * x**n, g]), np.zeros(1)),
+           lambda g, ans, z, x, n: (np.array([g * z * n * x ** (n - 1), 0.0]), np.zeros(1)))  # fmt: skip
+
+    def f(v: Any) -> Any:
+        z = v[0] + 1j * v[1] ** 2
+        found, numbers = scaled(z * (2.0 - 1.0j), v[0] * v[1], 2)
+        return anp.real(found[0]) * anp.imag(found[1]) + anp.sum(numbers)
+
+    v, steps = np.array([1.3, 0.7]), 1e-6 * np.eye(2)
+    numeric = [(f(v + step) - f(v - step)) / 2e-6 for step in steps]
+
+    def check() -> None:
+        for _ in range(2):
+            np.testing.assert_allclose(ag.grad(f)(v), numeric, rtol=1e-6)
+            np.testing.assert_allclose([ag.make_jvp(f)(v)(e)[1] for e in np.eye(2)], numeric, rtol=1e-6)
+
+    if jit:
+        check()
+    else:
+        with tg.disable_jit():
+            check()
+
+
 def test_a_missing_rule_is_an_error_only_where_it_is_wanted() -> None:
     @primitive
     def product(x: Any, y: Any) -> Any:

@@ -29,7 +29,6 @@ PACKAGES = (
             arguments=("--noconftest", "-k", "not torch and not jax and not tensorflow")),
     Package("surpyval", "0.25", "survival analysis", "surpyval/tests", "installed"),
     Package("reliability", "0.9.0", "reliability engineering", "tests", needs=("openpyxl",)),
-    Package("legume-gme", "1.0.3", "photonic crystals", "tests", needs=("matplotlib",)),
     Package("grcwa", "0.1.2", "coupled waves in gratings", "tests", needs=("nlopt",)),
     Package("autoptim", "0.3", "SciPy's minimizers", "autoptim", "installed"),
     Package("mici", "0.4.1", "Hamiltonian Monte Carlo", "tests", needs=("multiprocess", "sympy"),

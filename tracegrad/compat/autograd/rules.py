@@ -366,7 +366,7 @@ class _Pull(_Moved):
         structure = tree.structure(x)
         for leaf, y in zip(tree.leaves(x), tree.flatten_up_to(structure, ct, f"the cotangent of argument {i}")):
             if _is_inexact(leaf):
-                yield _fitted(y, leaf, f"the VJP of {self.call!r} wrt argnum {i}")
+                yield conjugate(_fitted(y, leaf, f"the VJP of {self.call!r} wrt argnum {i}"))
 
 
 class _Push(_Moved):
@@ -383,7 +383,8 @@ class _Push(_Moved):
         tangents, _ = tree.unflatten(self.call.structure, moved)
         found = inlined(rule)(self.argnums, [tangents[i] for i in self.argnums], ans, args, kwargs)
         pairs = zip(tree.leaves(found), tree.leaves(ans))
-        return [_fitted(t, y, f"the JVP of {self.call!r}") for t, y in pairs]
+        what = f"the JVP of {self.call!r}"
+        return [_fitted(t, y, what) if _is_inexact(y) else np.zeros(np.shape(y), _dtype(y)) for t, y in pairs]
 
 
 def _fitted(ct: Any, leaf: Any, what: str) -> Any:
@@ -396,7 +397,7 @@ def _fitted(ct: Any, leaf: Any, what: str) -> Any:
         ct = np.reshape(ct, np.shape(leaf))
     dtype = _dtype(leaf)
     if dtype.kind == "c":
-        return np.conj(ct).astype(dtype)
+        return ct.astype(dtype)
     return (np.real(ct) if np.iscomplexobj(ct) else ct).astype(dtype)
 
 
