@@ -225,16 +225,29 @@ def test_classes_in_c_are_nobodys() -> None:
 
 
 def test_a_fitted_model_of_a_package_answers_as_in_python() -> None:
-    """Its code asks a `threading.local`, which is found at the end of the trace: the call runs plainly."""
     scaler = importlib.import_module("sklearn.preprocessing").StandardScaler().fit(np.array([[1.0, 2.0], [2.0, 5.0]]))
 
     def f(x: Any) -> Any:
         return scaler.transform(x.reshape(1, 2)).sum()
 
-    with pytest.warns(tg.PerformanceWarning):
-        np.testing.assert_allclose(tg.trace(f)(_X), f(_X))
-    with pytest.raises(tg.TraceError):
-        tg.grad(f)(_X)
+    for k in range(3):
+        np.testing.assert_allclose(tg.trace(f)(_X + k), f(_X + k))
+        np.testing.assert_allclose(tg.grad(f)(_X + k), 1 / scaler.scale_)
+
+
+@pytest.mark.parametrize("mode", ["ALWAYS", "IF_NEEDED", "NEVER"])
+def test_copies_are_made_as_packages_for_several_versions_of_numpy_ask(mode: str) -> None:
+    copy = getattr(getattr(np, "_CopyMode", None), mode, None)
+    if copy is None:
+        pytest.skip("this NumPy has no such modes")
+
+    def f(x: Any) -> Any:
+        np.array(x, copy=copy)[0] = 5.0
+        return np.sum(x**2)
+
+    there, here = _X.copy(), _X.copy()
+    assert tg.trace(f)(here) == f(there)
+    np.testing.assert_array_equal(here, there)
 
 
 # -- programs that functions share -------------------------------------------------------------------------------------
@@ -255,6 +268,18 @@ def test_closures_of_the_users_share_their_programs() -> None:
     for gradient in gradients:
         np.testing.assert_allclose(gradient(_X), 2.0 * _X)
     assert gradients[-1].cache_info().hits == 1  # of what the second has traced: the first keeps its own
+
+
+def test_an_error_names_the_line_of_the_package_and_that_of_the_user(tmp_path: Path) -> None:
+    source = (
+        "import numpy as np\n\ndef inner(x):\n    return np.reshape(x, (3, 5))\n\ndef outer(x):\n    return inner(x)\n"
+    )
+    package: Any = installed(tmp_path, "placed_lines", source)
+    try:
+        with pytest.raises(tg.TracegradError, match=r"placed_lines/__init__\.py:4.*test_installed\.py:\d+"):
+            tg.grad(lambda x: package.outer(x))(_X)
+    finally:
+        sys.modules.pop("placed_lines")
 
 
 # -- packages that are not to be traced -------------------------------------------------------------------------------
@@ -279,3 +304,40 @@ def test_an_opaque_package_is_called_plainly_and_refuses_derivatives(tmp_path: P
     finally:
         settings.opaque_packages = before
         sys.modules.pop(name)
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+def test_pandas_is_opaque_without_being_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    package: Any = installed(tmp_path, "pandas", SOURCE)
+    try:
+        f = tg.trace(lambda x: package.scaled(x))
+        for rate in (1.0, 2.0):
+            package.STATE["rate"] = rate
+            np.testing.assert_allclose(f(_X), rate * _X.sum())
+        with pytest.raises(tg.TraceError, match="pandas, which is opaque"):
+            tg.grad(package.scaled)(_X)
+        made = tg.trace(lambda x: package.Model(2.0).loss(x))
+        np.testing.assert_allclose(made(_X), np.sum(_X**2))
+    finally:
+        sys.modules.pop("pandas")
+
+
+def test_code_that_compares_with_a_class_of_an_opaque_package_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    package: Any = installed(tmp_path, "pandas", SOURCE)
+    try:
+
+        def f(x: Any) -> Any:
+            if isinstance(x, package.Model) or type(x) is package.Model or issubclass(type(x), (package.Model, int)):
+                x = x.rate
+            return np.sum(x**2)
+
+        g = tg.grad(f)
+        for k in range(3):
+            np.testing.assert_allclose(g(_X + k), 2 * (_X + k))
+        assert g.cache_info().traces == 1
+    finally:
+        sys.modules.pop("pandas")

@@ -110,6 +110,7 @@ class PerformanceWarning(UserWarning):
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
+_LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 # The file name of code that tracegrad makes as text.
 MADE = "<tracegrad>"
 # What NumPy says of an update of an array that is read-only; what such an array is `frozen` for.
@@ -134,15 +135,24 @@ def user_location() -> str:
     Installed packages and Python's library between the user's code and tracegrad are passed over, unless there is
     nothing else.
     """
-    found, frame = "", sys._getframe(1)
+    return _locations()[-1]
+
+
+def _locations() -> tuple[str, str]:
+    """`file:line` of the innermost frame outside tracegrad and of what it knows by public names, which may be of an
+    installed package; and of the innermost frame of the user's."""
+    inner, found, frame = "", "", sys._getframe(2)
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
-            found = found or f"{filename}:{frame.f_lineno}"
-            if "site-packages" not in filename and not filename.startswith(_LIBRARY):
-                return f"{filename}:{frame.f_lineno}"
+            place, installed = f"{filename}:{frame.f_lineno}", "site-packages" in filename
+            found = found or place
+            of_python = filename.startswith(_LIBRARY) and not installed
+            inner = inner or (place if not of_python and _LIBRARIES.isdisjoint(filename.split(os.sep)) else "")
+            if not (installed or of_python):
+                return inner or place, place
         frame = frame.f_back  # type: ignore[assignment]
-    return found
+    return inner or found, found
 
 
 def lost(taken_by: str, instead: str = "") -> LostDerivativeError:
@@ -242,6 +252,8 @@ def holding() -> Iterator[list[str]]:
 
 
 def located(message: str, location: str = "") -> str:
-    """`message` followed by the user's file and line."""
-    location = location or user_location()
+    """`message` followed by the user's file and line, and before that those of the installed package that it is in."""
+    if not location:
+        inner, location = _locations()
+        location = location if inner == location else f"{inner}, called at {location}"
     return f"{message} ({location})" if location else message

@@ -6,6 +6,7 @@ way they answer with values of that trace, otherwise with ndarrays; carriers in 
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,11 @@ def _ambient() -> Any:
     return Op.ambient() if Op.ambient is not None else None
 
 
+# What packages for several versions of NumPy say of copies, and what it means.
+_COPIES = {x: y for name, y in (("ALWAYS", True), ("NEVER", False), ("IF_NEEDED", None))
+           if (x := getattr(getattr(np, "_CopyMode", None), name, None)) is not None}  # fmt: skip
+
+
 def _no_like(like: Any) -> None:
     if like is not None:
         raise refuse("the argument like= of array creation")
@@ -47,6 +53,7 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
           like: Any = None) -> Any:  # fmt: skip
     """`np.array`."""
     _no_like(like)
+    copy = _COPIES.get(copy, copy) if isinstance(copy, enum.Enum) else copy
     peer = peer_of(object) if not isinstance(object, Carrier) else object
     peer = _ambient() if peer is None else peer
     if peer is None:

@@ -52,9 +52,9 @@ from tracegrad.trace.lent import LENT, Loan, read
 from tracegrad.trace.memo import cached
 from tracegrad.trace.modules import module, replacement
 from tracegrad.trace.natives import Natives
+from tracegrad.trace.outside import opaque_function, opaque_object
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
-from tracegrad.trace.talk import by_value
 from tracegrad.trace.templates import Same
 from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
@@ -161,9 +161,10 @@ class World(Assumptions):
         else:
             self.natives.note(type(value), methods=copied or collection)
         if known is None:
-            self._require_traced(value)
+            package = "" if self.once or isinstance(value, types.FunctionType) else opaque_package(value)
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
-            made = self._container(value, source) if collection or copied else self._shadow(value, source)
+            make = self._container if collection or copied else self._shadow
+            made = opaque_object(self, value, package) if package else make(value, source)
             known = self._seen[id(value)] = (value, made)
             if self._whole:
                 read(made)
@@ -223,36 +224,9 @@ class World(Assumptions):
     def _require_values(self, xs: Any, what: str) -> None:
         """Give up where objects of the user's are in a set, or keys."""
         if not self.once and any(map(shadow.is_user_object, xs)):
-            text = f"{what} objects, whose attributes a trace cannot see there; use a list of them"
-            raise self.builder.gives_up(text)
-
-    def _require_traced(self, value: Any) -> None:
-        """Give up where an object of a package is met that is not to be traced. Functions may be met, not called."""
-        package = "" if self.once or isinstance(value, types.FunctionType) else opaque_package(value)
-        if package:
-            name = getattr(value, "__qualname__", type(value).__qualname__)
-            raise self.builder.gives_up(f"{name} is of the package {package}, which is opaque")
-
-    def untraced(self, fun: types.FunctionType, package: str) -> Callable[..., Any]:
-        """What stands for a function of a package that is not to be traced."""
-
-        @functools.wraps(fun)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not self.open:
-                return fun(*args, **kwargs)
-            here = self.builder.here()
-            for x in tree.leaves((args, kwargs)):
-                if isinstance(x, Value) and (not here.knows(x) or here.has_derivative(x.node)):
-                    text = (
-                        f"{fun.__qualname__} is of the package {package}, which is opaque, and is given a value that "
-                    )
-                    text += "is being differentiated; give it stop_gradient(x), or write a rule with custom_vjp"
-                    raise TraceError(located(text))
-            if self.once:
-                return by_value(fun, args, kwargs)
-            raise self.builder.gives_up(f"{fun.__qualname__} is of the package {package}, which is opaque")
-
-        return call
+            raise self.builder.gives_up(
+                f"{what} objects, whose attributes a trace cannot see there; use a list of them"
+            )
 
     def enter(self, value: Any, made: Any) -> Any:
         """Let `made` stand for `value` from now on."""
@@ -392,7 +366,7 @@ class World(Assumptions):
         if shadow.is_dispatched(value):
             return shadow.dispatched(self, value)
         if package := opaque_package(value):
-            return self.untraced(value, package)
+            return opaque_function(self, value, package)
         where = source if self.shared is not None else Fixed(value, value.__name__)
         return shadow.function(self, value, where)
 

@@ -134,6 +134,28 @@ for _real in (datetime.datetime, datetime.date):
     REFUSED[id(_real)] = InPlace(_real.__name__, (), {"real": _real, "other": _now})
 
 
+class _Refused(dict[str, Any]):
+    """The attributes of a class of which nothing is asked but what is an instance of it: all others are refused."""
+
+    def __init__(self, refuse: Callable[[], BaseException]):
+        super().__init__()
+        self._refuse = refuse
+
+    def get(self, name: str, _: Any = None) -> Any:
+        if name == "real" or (name.startswith("__") and name != "__call__"):
+            return None
+        raise self._refuse()
+
+
+def only_compared(real: type, refuse: Callable[[], BaseException]) -> type:
+    """What stands for a class which traced code may compare with, and no more: else `refuse` gives what is raised."""
+    return (
+        real
+        if issubclass(real, BaseException)
+        else InPlace(real.__name__, (), {"real": real, "other": _Refused(refuse)})
+    )
+
+
 # -- iterators -----------------------------------------------------------------------------------------------
 class _ReadUp:
     """Stands for an iterator from outside, which can be read only once."""

@@ -150,17 +150,19 @@ def is_of_numba(x: Any) -> bool:
 
 
 # -- packages that are not to be traced -------------------------------------------------------------------------------
+# Data frames have their numbers in C code, which keeps indices and caches where no trace sees them.
+_ALWAYS = ("pandas",)
+
+
 @functools.cache
 def _opaque_name(module: Any) -> str:
     """The package that is not to be traced in which a module is; "" for others."""
-    inside = isinstance(module, str) and [x for x in settings.opaque_packages if f"{module}.".startswith(f"{x}.")]
-    return inside[0] if inside else ""
+    names = (*settings.opaque_packages, *_ALWAYS) if isinstance(module, str) else ()
+    return next((x for x in names if f"{module}.".startswith(f"{x}.")), "")
 
 
 def opaque_package(x: Any) -> str:
     """The package that is not to be traced which a function, class or object is of; "" for others."""
-    if not settings.opaque_packages:
-        return ""
     if isinstance(x, types.FunctionType):
         return _opaque_name(dict.get(x.__globals__, "__name__"))
     if isinstance(x, type | types.BuiltinFunctionType | functools._lru_cache_wrapper):
