@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from meaning import program
+from meaning import compare, program
 
 import tracegrad as tg
 
@@ -202,3 +203,97 @@ def test_a_function_that_makes_a_transform_asks_an_object_for_an_absent_key() ->
         np.testing.assert_array_equal(helper(X), 2.0 * X)
     module.extra["k"] = 5.0
     np.testing.assert_array_equal(helper(X), 10.0 * X)
+
+
+class Named:
+    """A key that compares by value."""
+
+    def __init__(self, name: Any):
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and bool(self.name == other.name)
+
+
+class AllAlike(Named):
+    """A key whose hash says nothing."""
+
+    def __hash__(self) -> int:
+        return 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    name: Any
+
+
+class Pair(NamedTuple):
+    name: Any
+    other: int = 0
+
+
+KEYS: dict[str, Callable[[Any], Any]] = {
+    "hash": Named,
+    "same hash": AllAlike,
+    "dataclass": Frozen,
+    "namedtuple": Pair,
+    "frozenset": lambda n: frozenset({n}),
+    "in a tuple": lambda n: (Named(n), 0),
+    "in an object": lambda n: Named((n, Frozen(n))),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_made_of_traced_numbers_are_asked_for_again(kind: str) -> None:
+    def script(trace: Any) -> Any:
+        make = KEYS[kind]
+        table = {make(0): 2.0, make(9): 1.0}
+
+        @trace
+        def got(x: Any, n: Any) -> Any:
+            return x * table.get(make(n), 5.0)
+
+        @trace
+        def contained(x: Any, n: Any) -> Any:
+            return x * (3.0 if make(n) in table else 4.0)
+
+        @trace
+        def read(x: Any, n: Any) -> Any:
+            try:
+                return x * table[make(n)]
+            except KeyError:
+                return x * 9.0
+
+        def all_of(n: Any) -> Any:
+            return got(X, n), contained(X, n), read(X, n)
+
+        yield from map(all_of, (0, 2, 2, 3, 2))
+        for added in ({make(2): 7.0}, {make(2): 8.0, make(0): 0.5}, {}):
+            table.update(added)
+            if not added:
+                table.clear()
+            yield from map(all_of, (2, 3, 2, 0))
+
+    compare(script, "traced")
+    compare(script, "disabled")
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_made_of_traced_numbers_are_written(kind: str) -> None:
+    def script(trace: Any) -> Any:
+        make = KEYS[kind]
+        table: dict[Any, Any] = {}
+
+        @trace
+        def put(x: Any, n: Any) -> Any:
+            table[make(n)] = x * n
+            return x
+
+        for n in (2, 2, 3, 2, 3):
+            yield put(X + n, n), [make(k) in table for k in range(5)], list(table.values())
+
+    compare(script, "traced")
+    compare(script, "disabled")

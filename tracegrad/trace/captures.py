@@ -45,6 +45,7 @@ from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, copied,
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.drawing import generator_of, is_random, random_of
 from tracegrad.trace.drawn import Drawn, Traced, is_generator
+from tracegrad.trace.effects import asked_again
 from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS, RunsPlainly
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
@@ -418,12 +419,12 @@ class World(Assumptions):
     def item_of(self, loan: Loan, key: Any) -> Any:
         """The translated item of a lent dict with this key."""
         found = loan.real[key]
-        return self.translate(found, Item(loan.source, key)) if self.open else found
+        return self.translate(found, Item(loan.source, asked_again(key))) if self.open else found
 
     def lacks(self, loan: Loan, key: Any) -> None:
         """The trace depends on a lent dict having no such key."""
         if self.open:
-            self.assume(Item(loan.source, key), "absent", None)
+            self.assume(Item(loan.source, asked_again(key)), "absent", None)
 
     # -- the end -----------------------------------------------------------------------------------
     @property

@@ -9,8 +9,11 @@ effects are statements without one.
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import keyword
 import re
+import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any
@@ -18,16 +21,20 @@ from typing import Any
 from numpy.lib.array_utils import byte_bounds
 
 from tracegrad.errors import MADE
+from tracegrad.ops import Carrier
 from tracegrad.signals import uninterrupted
+from tracegrad.trace.builtins import Shadowed
+from tracegrad.trace.lent import real_key
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
 from tracegrad.trace.templates import Node, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.users import is_user_code
 from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
 
 __all__ = [
-    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "attribute_kind", "changed_names",
-    "changes", "contents", "fill", "fixed", "place_of", "statements", "watched", "writer",
+    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",
+    "changed_names", "changes", "contents", "fill", "fixed", "place_of", "statements", "watched", "writer",
 ]  # fmt: skip
 
 Template = Callable[[Any], Piece]
@@ -197,7 +204,32 @@ def plain_key(x: Any) -> Any:
     """What stands for a traced value among the keys of a dict or in a set: its value, which it has been asked for."""
     if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
         return tuple([plain_key(each) for each in x])
-    return x.shown() if isinstance(x, Tracer) else x
+    return x.shown() if isinstance(x, Tracer) else asked_again(x)
+
+
+def asked_again(key: Any) -> Any:
+    """The key that later calls ask for: objects and tuples that the traced code made hold values, on which the trace
+    then depends, where this one may hold what stands for them."""
+    with contextlib.suppress(TypeError):  # an array in an object, which is no key itself
+        key = real_key(key)
+    if isinstance(key, tuple | frozenset):
+        parts = [*map(asked_again, key)]
+        if all(a is b for a, b in zip(parts, key)):
+            return key
+        return tuple.__new__(type(key), parts) if isinstance(key, tuple) else type(key)(parts)
+    cls: Any = type(key)
+    if isinstance(key, _AS_THEY_ARE) or not is_user_code(cls):
+        return key
+    held = {name: (x, asked_again(x)) for name, x in attributes(key).items()}
+    if all(a is b for a, b in held.values()):
+        return key
+    real = object.__new__(cls)
+    for name, (_, x) in held.items():
+        object.__setattr__(real, name, x)
+    return real
+
+
+_AS_THEY_ARE = (type, Carrier, Shadowed, types.FunctionType, enum.Enum)
 
 
 def fill(x: Any, before: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.tree.kinds import KINDS
 
-__all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_of", "touching"]
+__all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_key", "real_of", "touching"]
 
 
 class Loan:
@@ -188,33 +188,33 @@ class LentDict(_Lent, dict[Any, Any]):
         dict.__setitem__(self, key, found)
 
     def __getitem__(self, key: Any) -> Any:
-        key = _real_key(key)
+        key = real_key(key)
         self._item(key)
         return dict.__getitem__(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        key, loan = _real_key(key), self._loan
+        key, loan = real_key(key), self._loan
         if not loan.whole and key not in loan.known:
             loan.known.add(key)
             loan.blind[key] = None
         dict.__setitem__(self, key, value)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        key = _real_key(key)
+        key = real_key(key)
         self._item(key)
         return dict.get(self, key, default)
 
     def __contains__(self, key: Any) -> bool:
-        key = _real_key(key)
+        key = real_key(key)
         self._item(key)
         return dict.__contains__(self, key)
 
 
-def _real_key(key: Any) -> Any:
+def real_key(key: Any) -> Any:
     """What is looked up for a key: of a traced number its value, on which the trace then depends, and the Tensor from
     outside that one stands for. So what is assumed of the dict is asked again under that very key."""
     if type(key) is tuple:
-        real = tuple(map(_real_key, key))
+        real = tuple(map(real_key, key))
         return real if any(a is not b for a, b in zip(real, key)) else key
     if isinstance(key, TensorCarrier):
         outside = getattr(key, "_outside", None)
