@@ -7,6 +7,7 @@ import ast
 import cmath
 import copy
 import ctypes
+import decimal
 import fractions
 import json
 import math
@@ -250,6 +251,7 @@ LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "an f-string": ("float of a text", lambda x: float(f"{x[0] / 3}")),
     "literal_eval": ("literal_eval of a text", lambda x: ast.literal_eval(repr(float(x[0])))),
     "a fraction": ("as_integer_ratio", lambda x: float(fractions.Fraction(float(x[0])))),
+    "decimal": (r"float\(\)", lambda x: float(decimal.Decimal(float(x[0])))),
     "cmath": (r"complex\(\)", lambda x: cmath.exp(x[0]).real),
     "statistics": ("stdev", lambda x: statistics.stdev([float(v) for v in x])),
 }

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import numpy as np
+
 from tracegrad.errors import TracegradError, in_package, user_file
 from tracegrad.trace.endings import RunsPlainly
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["is_interrupt", "is_ours", "is_plain", "is_unforeseen", "may_be_pythons"]
+__all__ = ["is_interrupt", "is_ours", "is_plain", "is_pythons", "is_unforeseen"]
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
@@ -54,12 +56,14 @@ def is_unforeseen(error: BaseException) -> bool:
     return in_package(frame.f_code.co_filename) and not is_ours(error)
 
 
-def may_be_pythons(error: BaseException) -> bool:
-    """Whether Python raises it where it runs the code: what an operation raises, NumPy does too; what else our code
-    raises unforeseen is a defect of ours."""
-    if isinstance(error, RunsPlainly):
-        return False
-    return not is_unforeseen(error) or isinstance(error, IndexError | ArithmeticError | ValueError)
+def is_pythons(error: BaseException) -> bool:
+    """Whether Python raises this where it runs the code: a `raise` of the traced code has, or an operation, or we on
+    purpose in their place. What else C code raises may be about traced values that it does not take."""
+    if isinstance(error, IndexError | ArithmeticError | np.linalg.LinAlgError):
+        return True
+    frame, at = list(_frames(error))[-1]
+    stated = isinstance(frame.f_globals, Namespace) and frame.f_code.co_code[at] == _RAISE
+    return not isinstance(error, RunsPlainly) and (stated or is_ours(error))
 
 
 def is_plain(error: BaseException) -> bool:

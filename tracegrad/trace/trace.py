@@ -34,7 +34,7 @@ from tracegrad.trace.lengthy import forget_short
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
-from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_unforeseen, may_be_pythons
+from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_pythons, is_unforeseen
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Fixed, Passed, Source, on_call
 from tracegrad.trace.tables import require_kept
@@ -270,7 +270,7 @@ def _trace_call(
             return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun, call)
-        return (_ended if world.once and may_be_pythons(error) else _raised)(builder, world, call, error)
+        return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
     finally:
         unusual.pop(block, None)
         with on_call(call):
