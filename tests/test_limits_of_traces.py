@@ -39,6 +39,7 @@ def test_a_chain_with_another_class_at_each_call_is_traced_64_times_then_runs_as
             assert accepted == expected[1]
     texts = [str(each.message) for each in told if each.category is PerformanceWarning]
     assert f.cache_info().traces == 64
+    assert f.cache_info().limited == 1
     assert len(texts) == 2
     assert re.search(r"chain is traced again and again, this time because of an object .*Kind", texts[0])
     assert re.search(
@@ -70,6 +71,7 @@ def test_calls_that_find_a_program_in_between_begin_the_count_anew() -> None:
                 f(np.ones(2), kind)
                 f(np.ones(2), kind)
     assert f.cache_info().traces == 101
+    assert f.cache_info().limited == 0
 
 
 @pytest.mark.filterwarnings("ignore::tracegrad.errors.PerformanceWarning")

@@ -358,7 +358,7 @@ def test_clear_forgets_programs_and_counts():
     f = tg.trace(lambda x: x + 1)
     f(X)
     f.clear()
-    assert f.cache_info() == (0, 0, 0, 0, 0)
+    assert f.cache_info() == (0, 0, 0, 0, 0, 0)
     f(X)
     assert traces(f) == 1
 

@@ -72,10 +72,9 @@ AGAIN = 64
 
 
 class CacheInfo(NamedTuple):
-    """How often a traced function was traced, and its calls that found a program or did not.
-
-    `hits` and `misses` count calls on the slow path: one that repeats the kind of the call before takes the fast path,
-    which counts nothing. Traces that ended in an exception are not counted.
+    """How often a traced function was traced, and its calls on the slow path that found a program or did not: one that
+    repeats the kind of the call before takes the fast path, which counts nothing. Traces that ended in an exception are
+    not counted. For `limited` kinds of arguments calls run as plain Python.
     """
 
     traces: int
@@ -83,6 +82,7 @@ class CacheInfo(NamedTuple):
     hits: int
     misses: int
     specializations: int
+    limited: int
 
 
 class Family:
@@ -219,7 +219,7 @@ class Dispatcher(Inlinable):
     def cache_info(self) -> CacheInfo:
         """Counts of traces and of slow-path calls since the last `clear`."""
         with self._lock:
-            return CacheInfo(**self._counts, specializations=len(self._specializations))
+            return CacheInfo(**self._counts, specializations=len(self._specializations), limited=self._unmet.limited)
 
     def waiting(self, call: Call) -> list[Path]:
         """The paths for calls like this one that have been answered, and have no machine code yet."""

@@ -53,6 +53,11 @@ class Unmet:
         """Whether they are so many that such calls are not worth tracing."""
         return bool(self._counts) and self._counts.get(call.key[1:], 0) >= MOST_UNMET
 
+    @property
+    def limited(self) -> int:
+        """For how many kinds of arguments calls are not worth tracing."""
+        return sum(count >= MOST_UNMET for count in self._counts.values())
+
     def often(self, call: Call) -> bool:
         """Whether they are worth a warning."""
         return self._counts.get(call.key[1:], 0) > MOST_FOR_ONE
