@@ -352,3 +352,16 @@ def test_a_vector_that_is_added_alone_has_the_derivatives_of_numpys_to_second_or
             assert np.sum(slope(x) * d) == pytest.approx(differences, rel=1e-6)
             twice = (slope(x + 1e-6 * d) - slope(x - 1e-6 * d)) / 2e-6
             np.testing.assert_allclose(tg.jvp(slope, (x,), (d,))[1], twice, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["pinv", "matrix_rank"])
+def test_of_a_matrix_that_is_said_to_be_hermitian_the_lower_triangle_is_read(name: str) -> None:
+    function = getattr(np.linalg, name)
+    x = np.random.default_rng(0).standard_normal((3, 3)) + 4 * np.eye(3)
+    ranks = np.array([[1.0, 9.0], [1.0, 1.0]])
+    for a in (x, ranks, x + 1j * np.tril(x, -1)):
+        traced = tg.trace(lambda a: function(a, hermitian=True))
+        for _ in range(2):
+            np.testing.assert_allclose(traced(a), function(a, hermitian=True), rtol=1e-12, atol=1e-12)
+    with pytest.raises(np.linalg.LinAlgError):
+        tg.trace(lambda a: function(a, hermitian=True))(np.ones((2, 3)))

@@ -114,7 +114,7 @@ def _solved(x: Any, y: Any, *, vector: bool) -> Any:
 @implements(np.linalg.pinv)
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_VALUE) -> Any:
     """`np.linalg.pinv`; the derivative is that at constant rank."""
-    x = matrices("pinv", a)
+    x = _lower_half("pinv", a) if hermitian else matrices("pinv", a)
     if rcond is None:
         default = 1e-15 if rtol is NO_VALUE else None
         rcond = default if rtol is NO_VALUE else rtol
@@ -123,6 +123,11 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_V
     if rcond is None:
         rcond = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
     return pseudoinverse(x, 0.0, tolerance("np.linalg.pinv", rcond))
+
+
+def _lower_half(name: str, a: Any) -> Any:
+    """The symmetric matrices that have these lower triangles: what NumPy reads of those that are said to be so."""
+    return linalg.symmetric(square_matrices(name, a), lower=True)
 
 
 def tolerance(name: str, given: Any) -> float:
@@ -225,6 +230,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     if len(x.shape) < 2:
         return cast(reduce_any(not_equal(x, 0.0), axes=tuple(range(len(x.shape)))), dtype="int64")
     factorable("matrix_rank", x)
+    x = _lower_half("matrix_rank", x) if hermitian else x
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
     if tol is None:
@@ -294,7 +300,7 @@ def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
 
 @implements(np.linalg.eigh)
 def eigh(a: Any, UPLO: str = "L") -> Any:
-    """`np.linalg.eigh`; derivatives through vectors of equal eigenvalues are inf or nan, as in PyTorch."""
+    """`np.linalg.eigh`; derivatives through vectors of equal eigenvalues are nan (docs/singular_points.md)."""
     return _Eigh(*_eigh(square_matrices("eigh", a), lower=_triangle(UPLO)))
 
 
@@ -316,7 +322,7 @@ def _eigvalsh(x: Any, *, lower: bool) -> Any:
 
 @implements(np.linalg.svd)
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    """`np.linalg.svd`; derivatives through vectors of equal singular values are inf or nan, as in PyTorch.
+    """`np.linalg.svd`; derivatives through vectors of equal singular values are nan (docs/singular_points.md).
 
     The vectors that `full_matrices` adds follow the space that they span without turning in it.
     """
