@@ -1,7 +1,7 @@
 """The Tensor: PyTorch's face of a recorded array. `TapeArray` is NumPy's face of one.
 
 What a caller passes decides: a function differentiated for ndarrays computes on TapeArrays, whose methods are NumPy's;
-a Tensor has PyTorch's methods and attributes. Values and dtypes are NumPy's in both, and so is the tape.
+a Tensor has PyTorch's methods, attributes and promotion. Values are NumPy's in both, and they share the tape.
 """
 
 from __future__ import annotations
