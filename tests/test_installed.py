@@ -341,3 +341,75 @@ def test_code_that_compares_with_a_class_of_an_opaque_package_is_compiled(
         assert g.cache_info().traces == 1
     finally:
         sys.modules.pop("pandas")
+
+
+STATEFUL = """
+import functools
+
+RATE = 2.0
+STATE = {"k": 1.0}
+calls = []
+
+class Model:
+    k = 3.0
+    def __init__(self, k):
+        self.k = k
+    def __call__(self, x):
+        return x * self.k * RATE
+    @property
+    def rate(self):
+        return self.k * STATE["k"]
+    @staticmethod
+    def static(x):
+        return x * RATE
+    @classmethod
+    def of_class(cls, x):
+        return x * cls.k
+
+def scaled(x):
+    calls.append(x)
+    return x * RATE * STATE["k"]
+
+@functools.lru_cache
+def cached(n):
+    return n * RATE
+
+partly = functools.partial(scaled)
+model = Model(2.0)
+bound = model.__call__
+"""
+READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "a number": lambda p, x: x * p.RATE, "an item": lambda p, x: x * p.STATE["k"],
+    "a function": lambda p, x: x * p.scaled(2.0), "a partial function": lambda p, x: x * p.partly(2.0),
+    "a cache": lambda p, x: x * p.cached(2), "an object": lambda p, x: x * p.model(2.0),
+    "a property": lambda p, x: x * p.model.rate, "a static method": lambda p, x: x * p.Model.static(1.0),
+    "a class method": lambda p, x: x * p.Model.of_class(1.0), "a new object": lambda p, x: x * p.Model(4.0)(1.0),
+    "a bound method": lambda p, x: x * p.bound(1.0), "an attribute of a class": lambda p, x: x * p.Model.k,
+    "a function for map": lambda p, x: x * sum(map(p.scaled, [1.0, 2.0])),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+@pytest.mark.parametrize("opaque", [True, False])
+@pytest.mark.parametrize("name", READERS)
+def test_state_that_a_package_reads_is_that_of_each_call(tmp_path: Path, name: str, opaque: bool) -> None:
+    package: Any = installed(tmp_path, "placed_state", STATEFUL)
+    read = READERS[name]
+    try:
+        with settings.override(opaque_packages=frozenset({"placed_state"} if opaque else ())):
+            value, slope = tg.trace(lambda x: read(package, x)), tg.grad(lambda x: np.sum(read(package, x)))
+            changes: list[Callable[[], Any]] = [
+                lambda: None, lambda: vars(package).update(RATE=5.0), lambda: package.STATE.update(k=7.0),
+                lambda: setattr(package.Model, "k", 4.0), lambda: setattr(package.model, "k", 9.0),
+            ]  # fmt: skip
+            for change in changes:
+                change()
+                package.cached.cache_clear()
+                before = len(package.calls)
+                expected = read(package, _X)
+                done = len(package.calls) - before
+                np.testing.assert_allclose(value(_X), expected)
+                np.testing.assert_allclose(slope(_X), expected / _X)
+                assert len(package.calls) - before == 3 * done
+    finally:
+        sys.modules.pop("placed_state")
