@@ -16,6 +16,7 @@ from tracegrad import ad, tree
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Node
+from tracegrad.numpy_api.faces import stands_for
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import fresh, full
@@ -224,4 +225,5 @@ def is_array(x: Any) -> bool:
 
 def what(x: Any) -> str:
     """What messages call a value that has no place where it is."""
-    return f"a {type(x).__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")
+    cls = stands_for(x) if isinstance(x, Tracer) else type(x)
+    return f"a {cls.__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")

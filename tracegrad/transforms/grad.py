@@ -222,7 +222,10 @@ def positions(argnums: Sequence[int], count: int, who: Description) -> list[int]
     for i in argnums:
         if not -count <= i < count:
             raise ValueError(located(f"{who}: argnums names argument {i}, but there are {count} positional arguments"))
-    return [i % count for i in argnums]
+    places = [i % count for i in argnums]
+    if len(set(places)) < len(places):
+        raise ValueError(located(f"{who}: argnums names an argument twice: {tuple(argnums)}"))
+    return places
 
 
 class OutputError(ShapeError, TypeError):
