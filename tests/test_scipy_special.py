@@ -324,3 +324,13 @@ def test_lambertw_on_the_tape_is_complex_and_has_its_slope() -> None:
 
 def test_what_is_known_while_tracing_is_scipys_own_answer() -> None:
     assert tg.trace(lambda x: x * sp.comb(5, 2, exact=True))(2.0) == 20.0
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("shape", "axis"), [((0,), None), ((3, 0), 1), ((0, 3), 1), ((0, 3), 0)])
+def test_logsumexp_of_nothing_is_minus_infinity(shape: tuple[int, ...], axis: int | None) -> None:
+    x = np.zeros(shape)
+    traced = tg.trace(lambda x: sp.logsumexp(x, axis=axis))
+    for _ in range(2):
+        np.testing.assert_array_equal(traced(x), sp.logsumexp(x, axis=axis))
+    assert tg.grad(lambda x: np.sum(sp.logsumexp(x, axis=axis)))(x).shape == shape

@@ -199,7 +199,8 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
         out, sign = _weighted(x, weights, axis, keepdims, return_sign)
         return (out, sign) if return_sign else out
     axes = normalize_axes("logsumexp", axis, len(x.shape))
-    out = reduction.logsumexp(x, axes=axes)
+    nothing = any(type(x.shape[k]) is int and not x.shape[k] for k in axes)
+    out = log(reduce_sum(exp(x), axes=axes)) if nothing else reduction.logsumexp(x, axes=axes)
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
