@@ -1,4 +1,4 @@
-"""Whether and how operations are recorded: PyTorch's modes, each thread with its own."""
+"""Whether and how operations are recorded: PyTorch's modes, each thread with its own, and the default dtype."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 __all__ = [
-    "STATE", "as_usual", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
-    "set_grad_enabled",
+    "DEFAULT", "STATE", "as_usual", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled",
+    "no_grad", "set_grad_enabled",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DEFAULT:
+    """The dtype that Python floats become in a new Tensor, for the whole process."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float64)
 
 
 class _State(threading.local):

@@ -7,8 +7,7 @@ from typing import Any
 
 from tracegrad.avals import Aval
 from tracegrad.records import record
-from tracegrad.torch.functions.promotion import DEFAULT
-from tracegrad.torch.modes import STATE
+from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.trace.sources import Source
 
 __all__ = ["DefaultDtype", "GradMode", "TapeTrace"]

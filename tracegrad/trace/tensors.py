@@ -16,8 +16,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.records import record
-from tracegrad.torch.functions.promotion import DEFAULT
-from tracegrad.torch.modes import STATE
+from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
 from tracegrad.torch.tape.tape import Node as TapeNode
 from tracegrad.torch.tape.tape import next_number

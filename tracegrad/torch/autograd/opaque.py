@@ -51,7 +51,7 @@ class Opaque:
         # For each output its aval, or the object that it is; and the context of the call being traced.
         self.outputs: list[Any] = []
         self.residuals: Residuals
-        # What `forward` gave in the call being traced, for which arrays.
+        # What `forward` gave in the call being traced, for which arrays, and what that trace knows of the world.
         self.first: Any = None
 
     def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
@@ -79,7 +79,7 @@ class Opaque:
             if result is None:
                 raise
             return self.cls._context_cls(), result
-        self.first = (examples, *found)
+        self.first = (examples, *found, arrays[0].builder.world)
         self.cls._remember(self.args, kinds, found[1])
         return found
 
@@ -93,8 +93,11 @@ class Opaque:
         return self.cls, kinds, self.args[0], *map(key_of, self.args[1:])
 
     def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
-        """What `forward` gives; in the first call, what it gave while that was traced."""
-        first, self.first = self.first, None
+        """What `forward` gives; in the first call, what it gave while that was traced. Before the trace ends, values
+        of the first call may be asked for as well."""
+        first = self.first
+        if first is not None and not first[3].open:
+            self.first = None
         if first is not None and all(map(_identical, first[0], arrays)):
             return first[1], first[2]
         return self.forward(arrays)
@@ -245,6 +248,7 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     known.checked(ARRAYS)
     outputs = _several(result)
     call.residuals = Residuals(known)
+    call.residuals.read = arrays[0].builder.world.once  # whose values are asked for before a backward pass reads them
     call.outputs = [_known(cls, x) for x in outputs]
     avals = [x for x in call.outputs if isinstance(x, Aval)]
     described = _described([*avals, *call.residuals.avals])

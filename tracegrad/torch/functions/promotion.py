@@ -18,9 +18,10 @@ from tracegrad.errors import DTypeError, located
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Op
+from tracegrad.torch.modes import DEFAULT
 
 __all__ = [
-    "DEFAULT", "common_dtype", "default_complex", "default_dtype", "in_one_dtype", "promote_types",
+    "common_dtype", "default_complex", "default_dtype", "in_one_dtype", "promote_types",
     "require_one_dtype",
 ]  # fmt: skip
 
@@ -29,12 +30,6 @@ DType = np.dtype[Any]
 _SORTS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _BOOL, _INT = np.dtype(np.bool_), np.dtype(np.int64)
 _COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex128"}
-
-
-class DEFAULT:
-    """The dtype that Python floats become in a new Tensor, for the whole process."""
-
-    dtype: DType = np.dtype(np.float64)
 
 
 def default_dtype() -> DType:

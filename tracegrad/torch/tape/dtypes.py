@@ -13,7 +13,8 @@ import numpy as np
 from tracegrad.avals import weak_dtype
 from tracegrad.errors import located
 from tracegrad.torch.functions import promotion
-from tracegrad.torch.functions.promotion import DEFAULT, default_dtype
+from tracegrad.torch.functions.promotion import default_dtype
+from tracegrad.torch.modes import DEFAULT
 
 __all__ = [
     "DTYPES", "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point", "promote_types",

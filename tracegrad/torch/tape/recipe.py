@@ -23,7 +23,8 @@ from tracegrad.ops.carriers import Holder
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.generator import drawn
-from tracegrad.torch.functions.promotion import DEFAULT, common_dtype, in_one_dtype
+from tracegrad.torch.functions.promotion import common_dtype, in_one_dtype
+from tracegrad.torch.modes import DEFAULT
 from tracegrad.torch.tape.pullbacks import needs_of
 from tracegrad.torch.tape.saved import copy_of_borrowed, own
 from tracegrad.torch.tape.tape import Spec
