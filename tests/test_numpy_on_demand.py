@@ -172,6 +172,63 @@ def test_views_by_strides_are_those_of_numpy() -> None:
         tg.trace(lambda x: as_strided(x, (7,), (8,)))(x)
 
 
+def written_by_strides(x: Any) -> Any:
+    strided = np.lib.stride_tricks.as_strided
+    y = x * 1.0
+    rows, ends, one = strided(y, (2, 2), (8, 16)), strided(y, (2,), (24,)), strided(y, (), ())
+    rows[0] = 5 * x[3]
+    rows.T[1][1] *= x[0]
+    ends += y[1]
+    y[2] = rows[1, 0] * one
+    one[...] = ends[1] + rows[0, 1]
+    strided(y, (0,), (8,))[:] = 7.0
+    return y, rows, rows.flags.writeable, strided(y, (2,), (8,), writeable=False).flags.writeable
+
+
+def test_views_by_strides_are_written_to_as_those_of_numpy() -> None:
+    x, e = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, -2.0, 3.0, 0.5])
+    wanted, traced = written_by_strides(x), tg.trace(written_by_strides)
+    for _ in range(2):
+        answer = traced(x)
+        np.testing.assert_array_equal(answer[0], wanted[0])
+        np.testing.assert_array_equal(answer[1], wanted[1])
+        assert (answer[1].strides, answer[2:]) == (wanted[1].strides, (True, False))
+        assert np.shares_memory(answer[0], answer[1])
+    outcome = lambda x: total(np.sin(written_by_strides(x)[0]))  # noqa: E731
+    expected = slope(outcome, [x], [e])
+    np.testing.assert_allclose(tg.grad(outcome)(x) @ e, expected, rtol=1e-7)
+    np.testing.assert_allclose(tg.jvp(outcome, (x,), (e,))[1], expected, rtol=1e-7)
+    rows = tg.vmap(lambda x: written_by_strides(x)[0])(np.stack([x, e]))
+    np.testing.assert_array_equal(rows, [written_by_strides(x)[0], written_by_strides(e)[0]])
+
+
+def test_what_is_written_to_a_view_by_strides_of_an_argument_is_in_the_argument() -> None:
+    def halved(x: Any) -> None:
+        np.lib.stride_tricks.as_strided(x, (2,), (16,))[:] /= 2
+
+    x = np.array([2.0, 3.0, 4.0, 5.0])
+    tg.trace(halved)(x)
+    np.testing.assert_array_equal(x, [1.0, 3.0, 2.0, 5.0])
+
+
+def test_views_by_strides_whose_elements_overlap_follow_the_array_and_refuse_updates_by_name() -> None:
+    def windows(x: Any) -> Any:
+        y = x * 2
+        view = np.lib.stride_tricks.as_strided(y, (3, 2), (8, 8))
+        y[1] = 7 * x[0]
+        return view.T
+
+    def written(x: Any) -> Any:
+        np.lib.stride_tricks.as_strided(x, (3, 2), (8, 8))[0] = 1.0
+
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    answer = tg.trace(windows)(x)
+    np.testing.assert_array_equal(answer, windows(x))
+    assert (answer.strides, answer.flags.writeable) == ((8, 8), True)
+    with pytest.raises(NotImplementedError, match="as_strided whose elements overlap"):
+        tg.trace(written)(x)
+
+
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "np.maximum.at with a traced mask": lambda x: np.maximum.at(x * 1.0, x > 1, 1.0),
     "np.maximum.at with 600 traced": lambda x: np.maximum.at(x * 1.0, np.floor(np.tile(x, 100)).astype(int), 1.0),

@@ -19,6 +19,7 @@ from typing import Any
 
 __all__ = [
     "MADE",
+    "OVERLAPPING",
     "READ_ONLY",
     "WARNED",
     "CacheWarning",
@@ -115,6 +116,7 @@ _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 MADE = "<tracegrad>"
 # What NumPy says of an update of an array that is read-only; what such an array is `frozen` for.
 READ_ONLY = "assignment destination is read-only"
+OVERLAPPING = "a view by as_strided whose elements overlap"  # why an array is frozen, as READ_ONLY is
 
 
 def in_package(filename: str) -> bool:

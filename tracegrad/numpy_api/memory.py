@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import supported
-from tracegrad.errors import READ_ONLY
+from tracegrad.errors import OVERLAPPING, READ_ONLY
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.memory import arranged, order_of, relaid, spread, stand_in
@@ -106,7 +106,7 @@ class Flags:
         """Whether the array may be updated."""
         if self._outside:
             raise refuse("flags.writeable of an array from outside")
-        return self._of.writeable and not self._array.frozen
+        return self._of.writeable and self._array.frozen in ("", OVERLAPPING)
 
     @writeable.setter
     def writeable(self, value: bool) -> None:

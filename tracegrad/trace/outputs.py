@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import TraceError, UnsupportedError, located
+from tracegrad.errors import OVERLAPPING, TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.linear import full, inverse_permutation
@@ -230,6 +230,8 @@ def _is_read_only(x: Tracer) -> bool:
 
 def _overlap(found: Sequence[Tracer]) -> bool:
     """Whether arrays in one piece of memory have elements in common, as far as that is soon found out."""
+    if any(x.frozen is OVERLAPPING for x in found):
+        return True
     if len(found) == 1:
         return False
     if any(x.moves() for x in found):

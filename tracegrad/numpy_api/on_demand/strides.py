@@ -1,4 +1,4 @@
-"""Windows of arrays, and views by strides. They are read only: what they give is computed where it is used."""
+"""Windows of arrays, and views by strides: what they give is computed where it is used."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided as _as_strided
 from numpy.lib.stride_tricks import sliding_window_view as _sliding_window_view
 
-from tracegrad.errors import located
+from tracegrad.errors import OVERLAPPING, located
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, read_only, size_of
 from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.ops.elementwise import where
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import Carrier, normalize_axis
 from tracegrad.ops.patches import patches
@@ -70,7 +71,7 @@ def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
 
 @implements(_as_strided)
 def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True) -> Any:
-    """`np.lib.stride_tricks.as_strided`, within the elements of `x`; the result must not be updated."""
+    """`np.lib.stride_tricks.as_strided`, within the elements of `x`; where elements meet, it must not be updated."""
     v = _of_known_size(x)
     lying = v._lying(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
     if not lying.flags.c_contiguous:
@@ -88,4 +89,28 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     if places.size and (places.min() < 0 or places.max() >= size_of(v)):
         raise IndexError(located("as_strided reads beyond the elements of the array"))
     found = picked(raveled(v), constant(np.ascontiguousarray(places), peer_of(v)), 0)
-    return read_only(v, found, lambda x: _as_strided(x, shape, strides))
+    if not writeable:
+        return read_only(v, found, lambda x: _as_strided(x, shape, strides))
+    return _writeable(v, found, places, strides) if getattr(v, "_tracks_views", False) else found
+
+
+def _writeable(x: Any, result: Any, places: np.ndarray[Any, Any], strides: tuple[int, ...]) -> Any:
+    """`result`, the elements of `x` at these places, as the view of `x` with these strides.
+
+    Where elements of the view are one element of `x`, an update is refused: a new value of the view does not tell which
+    of them was written.
+    """
+    spots = places.ravel()
+    number = np.full(size_of(x), -1)
+    number[spots] = np.arange(spots.size)
+
+    def put(base: Any, new: Any) -> Any:
+        if not spots.size:
+            return base
+        written, row = constant(number >= 0, peer_of(base)), constant(np.maximum(number, 0), peer_of(base))
+        return reshape(where(written, picked(raveled(new), row, 0), raveled(base)), shape=base.shape)
+
+    view = x._viewed(result, put, lambda lying: _as_strided(lying, places.shape, strides))
+    if view is not result and np.count_nonzero(number >= 0) < spots.size:
+        view.frozen = OVERLAPPING
+    return view
