@@ -189,6 +189,63 @@ def test_a_defaultdict_asked_whether_a_key_is_absent_makes_no_item() -> None:
     assert dict(groups) == {}
 
 
+class OwnDefault(collections.defaultdict[Any, Any]):
+    pass
+
+
+class Missing(dict[Any, Any]):
+    def __missing__(self, key: Any) -> Any:
+        self[key] = float(key)
+        return self[key]
+
+
+WITH_DEFAULTS: dict[str, Callable[[], Any]] = {
+    "defaultdict": lambda: collections.defaultdict(float),
+    "a class of a defaultdict": lambda: OwnDefault(float),
+    "Counter": collections.Counter,
+    "__missing__": Missing,
+    "ChainMap": lambda: collections.ChainMap(collections.defaultdict(float), {1: 2.0}),
+}
+
+
+@pytest.mark.parametrize("mode", ["traced", "disabled", "tensors"])
+@pytest.mark.parametrize("writes", [False, True], ids=["reads", "writes"])
+@pytest.mark.parametrize("kind", WITH_DEFAULTS)
+def test_looking_at_what_was_read_makes_no_item(kind: str, writes: bool, mode: str) -> None:
+    def emptied(trace: Any) -> Any:
+        items = WITH_DEFAULTS[kind]()
+
+        @trace
+        def f(x: Any) -> Any:
+            k = int(x[0] > 0)
+            if writes:
+                items[k] += 2.0
+            return x * items[k] + items[1]
+
+        for g in (f, trace(lambda x: f(x) + 1.0)):
+            for sign in (1, 1, 1, -1, -1, 1):
+                yield g(sign * X), list(items.items())
+            for sign in (-1, -1, 1):
+                items.clear()
+                yield g(sign * X), list(items.items())
+            items.pop(1, None)
+            yield g(X), list(items.items())
+
+    compare(emptied, mode)
+
+
+def test_a_call_that_fails_to_fit_and_says_why_makes_no_item() -> None:
+    groups: Any = collections.defaultdict(float, {1: 2.0})
+    f = tg.trace(lambda x: x * (groups[1] if len(groups) else 5.0))
+    np.testing.assert_array_equal(f(X), 2.0 * X)
+    groups.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f.explain(X)
+    assert dict(groups) == {}
+    np.testing.assert_array_equal(f(X), 5.0 * X)
+
+
 def test_a_function_that_makes_a_transform_asks_an_object_for_an_absent_key() -> None:
     class Module:
         def __init__(self) -> None:

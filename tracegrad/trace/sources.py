@@ -209,7 +209,7 @@ class Item(Source):
     __slots__ = ()
 
     def read(self) -> Any:
-        return self.parent.read()[self.name]
+        return _item(self.parent.read(), self.name)
 
     def text(self, name: Names) -> str:
         index = repr(self.name) if type(self.name) in (int, str) else name(self.name)
@@ -266,6 +266,20 @@ class Child(Source):
     @property
     def path(self) -> str:
         return f"{self.parent.path}<child {self.name}>"
+
+
+_ABSENT = object()
+
+
+def _item(container: Any, key: Any) -> Any:
+    """`container[key]`, if that is there. A dict with `__missing__` is not asked for it: one with a default would make
+    the item, and the code of a class of the user's would run."""
+    if not isinstance(container, dict) or not hasattr(type(container), "__missing__"):
+        return container[key]
+    found = dict.get(container, key, _ABSENT)
+    if found is _ABSENT:
+        raise KeyError(key)
+    return found
 
 
 def _lacks(container: Any, key: Any) -> bool:
