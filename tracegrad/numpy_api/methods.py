@@ -115,21 +115,6 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
 
 _MOST_NUMBERS = 64  # in a list; more are asked for at once
 
-_FAST_POWERS: dict[float, Callable[..., Any]] = {
-    2: elementwise.square,
-    0.5: elementwise.sqrt,
-    -1: elementwise.reciprocal,
-}
-
-
-def power(x: Any, y: Any) -> Any:
-    """`x ** y` as ndarrays have it: the exponents 2, 0.5 and -1 have functions of their own."""
-    if type(y) in (int, float) and type(x) not in LITERALS:
-        fast = _FAST_POWERS.get(y)
-        if fast is not None and (x.dtype.kind in "fc" or (type(y) is int and y == 2)):
-            return fast(x)
-    return elementwise.power(x, y)
-
 
 def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -207,7 +192,7 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
     __floordiv__, __rfloordiv__ = _binary(elementwise.floor_divide)
     __mod__, __rmod__ = _binary(elementwise.remainder)
     __divmod__, __rdivmod__ = _binary(ufuncs.divmod_)
-    __pow__, __rpow__ = _binary(power)
+    __pow__, __rpow__ = _binary(ufuncs.power_)
     __matmul__, __rmatmul__ = _binary(ufuncs.matmul)
     __and__, __rand__ = _binary(ufuncs.bitwise_and, arithmetic=False)
     __or__, __ror__ = _binary(ufuncs.bitwise_or, arithmetic=False)
@@ -233,7 +218,7 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
     __itruediv__ = _in_place(elementwise.divide, "divide")
     __ifloordiv__ = _in_place(elementwise.floor_divide, "floor_divide")
     __imod__ = _in_place(elementwise.remainder, "remainder")
-    __ipow__ = _in_place(power, "power")
+    __ipow__ = _in_place(ufuncs.power_, "power")
     __imatmul__ = _in_place(ufuncs.matmul, "matmul")
     __iand__ = _in_place(ufuncs.bitwise_and, "bitwise_and")
     __ior__ = _in_place(ufuncs.bitwise_or, "bitwise_or")

@@ -12,10 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import is_literal, weak_dtype
+from tracegrad.avals import LITERALS, is_literal, weak_dtype
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.memory import recomputed
-from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, rounded_once, to_dtype, to_float, to_inexact
+from tracegrad.numpy_api.operands import (
+    array,
+    arrays,
+    operands,
+    peer_of,
+    promoted,
+    rounded_once,
+    to_dtype,
+    to_float,
+    to_inexact,
+)
 from tracegrad.numpy_api.ordered import ORDERED, maximum, minimum
 from tracegrad.numpy_api.registry import ufunc
 from tracegrad.ops import TABLE, bits, number_parts
@@ -44,22 +54,36 @@ from tracegrad.ops.elementwise import (
     negative,
     not_equal,
     power,
+    power_of_half,
+    reciprocal,
     remainder,
     sigmoid,
     sqrt,
+    square,
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.linear import full, stop_gradient
 
-__all__ = ["DIRECT", "bitwise_and", "bitwise_or", "bitwise_xor", "divmod_", "invert", "matmul", "positive"]
+__all__ = [
+    "DIRECT",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "divmod_",
+    "in_double",
+    "invert",
+    "matmul",
+    "positive",
+    "power_",
+]
 
 
 # NumPy's universal functions that are ops, as they stand.
 DIRECT: dict[Any, Elementwise] = {}
 
 
-def _register(op: Elementwise, *names: str) -> None:
+def _register(op: Callable[..., Any], *names: str) -> None:
     def call(*xs: Any, dtype: Any = None) -> Any:
         given = operands(*xs)
         if dtype is not None:
@@ -76,9 +100,10 @@ for _op in TABLE.values():
         if _op not in ORDERED:
             _register(_op, _op.name)
         DIRECT[getattr(np, _op.name)] = _op
+del DIRECT[np.power]
 _register(sigmoid, "expit")
 for _name in ("erf", "erfc", "ndtr"):
-    _register(TABLE[_name], _name)  # type: ignore[arg-type]
+    _register(TABLE[_name], _name)
 
 
 # -- rounding and signs ----------------------------------------------------------------------------------
@@ -99,10 +124,53 @@ def fabs(x: Any) -> Any:
 # -- powers and products ---------------------------------------------------------------------------------
 @ufunc("float_power")
 def float_power(x: Any, y: Any) -> Any:
-    """`x` to the power `y` in float64, or complex128."""
-    xs = arrays(x, y)
-    kind = "complex128" if any(v.dtype.kind == "c" for v in xs) else "float64"
-    return power(*(to_dtype(v, kind) for v in xs))
+    """`x` to the power `y` in float64, or complex128, where 0.5 is as every other exponent."""
+    base, exponent = in_double(x, y)
+    return power_of_half(base) if base.dtype.kind == "f" and _number_of(exponent) == 0.5 else power(base, exponent)
+
+
+def in_double(*xs: Any) -> list[Any]:
+    """The operands as arrays of float64, or complex128."""
+    given = arrays(*xs)
+    kind = "complex128" if any(x.dtype.kind == "c" for x in given) else "float64"
+    return [to_dtype(x, kind) for x in given]
+
+
+def _number_of(x: Any) -> Any:
+    """The number that `x` is: a literal, or a value without axes that every call has; None of others."""
+    if is_literal(x):
+        return x
+    node = getattr(x, "node", None)
+    return dict(node.params)["value"] if node is not None and not x.shape and node.op is full else None
+
+
+_FAST_POWERS: dict[Any, Any] = {2: square, 0.5: sqrt, -1: reciprocal}
+
+
+def _is_scalar(x: Any) -> bool:
+    return not x.shape and getattr(x, "_immutable_scalars", False)
+
+
+def power_(x: Any, y: Any) -> Any:
+    """`x ** y` as ndarrays have it: the numbers 2, 0.5 and -1 have functions of their own, but for a scalar 0.5 is as
+    every other exponent."""
+    if type(x) not in LITERALS and x.dtype.kind == "f" and _is_scalar(x) and _number_of(y) == 0.5:
+        return power_of_half(x if type(y) in LITERALS else promoted([x, y])[0])
+    if type(y) not in (int, float) or type(x) in LITERALS:
+        return _power(x, y)
+    fast = _FAST_POWERS.get(y) if x.dtype.kind in "fc" or (type(y) is int and y == 2) else None
+    return power(x, y) if fast is None else fast(x)
+
+
+def _power(x: Any, y: Any) -> Any:
+    """`np.power`, to which 0.5 is the square root, but not of float16."""
+    if type(x) in LITERALS or x.dtype.kind != "f" or _number_of(y) != 0.5:
+        return power(x, y)
+    x = x if type(y) in LITERALS else promoted([x, y])[0]
+    return power_of_half(x) if x.dtype.char == "e" else power(x, 0.5)
+
+
+_register(_power, "power")
 
 
 @ufunc("divmod")

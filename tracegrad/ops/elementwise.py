@@ -105,11 +105,30 @@ divide = op("divide(x, y)", np.divide, "x / y",
             lambda t, ans, x, y: divide(t, y),
             _divisor_rule, domain=(1, 3), on_complex=HOLOMORPHIC, doc="x / y")  # fmt: skip
 negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), moves=True, doc="-x")
-power = op("power(x, y)", np.power, "power(x, y)",
+
+
+def _power(x: Any, y: Any) -> Any:
+    answer = np.power(x, y)
+    if is_literal(y) or y.dtype.kind != "f" or not (y.size == 1 or 0 in y.strides) or not (half := y == 0.5).any():
+        return answer
+    # To NumPy an exponent that one loop has throughout is a number; an operand must not mean another thing by how it
+    # lies in memory.
+    with np.errstate(all="ignore"):
+        return np.where(half, np.sqrt(np.where(np.equal(x, -np.inf), np.inf, x) + 0.0), answer).astype(answer.dtype)
+
+
+power = op("power(x, y)", _power, "power(x, y)",
            lambda t, ans, x, y: multiply(t, multiply(y, power(x, subtract(_exponent(x, y), 1)))),
            lambda t, ans, x, y: multiply(t, where(equal(ans, 0), 0.0, multiply(ans, log(where(equal(x, 0), 1.0, x))))),
-           domain=(0.5, 3),
-           on_complex=HOLOMORPHIC, doc="x to the power y; integer powers of negative numbers are real")  # fmt: skip
+           domain=(0.5, 3), loop=np.power, on_complex=HOLOMORPHIC,
+           doc="x to the power y; integer powers of negative numbers are real, a literal 0.5 is sqrt")  # fmt: skip
+
+
+def power_of_half(x: Any) -> Any:
+    """`x` to the power 0.5 as C has it: of -0.0 and -inf that is 0.0 and inf, where sqrt is -0.0 and nan."""
+    return sqrt(add(where(equal(x, -math.inf), math.inf, x), 0.0))
+
+
 square = op("square(x)", np.square, "x * x", lambda t, ans, x: multiply(t, multiply(x, 2)),
             on_complex=HOLOMORPHIC, doc="x * x")  # fmt: skip
 reciprocal = op("reciprocal(x)", np.reciprocal, "1 / x", lambda t, ans, x: negative(multiply(t, square(ans))),

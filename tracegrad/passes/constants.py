@@ -15,6 +15,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Literal, is_literal
 from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import power
 from tracegrad.ops.forms import Fold
 from tracegrad.ops.linear import full, reduce_sum
 from tracegrad.passes.rewrite import producer
@@ -49,6 +50,8 @@ def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     """`op` with literals for its constant operands, or its value if all are constant; None if nothing changes."""
     known = [x if type(x) in LITERALS else constant(x) for x in operands]
     arrays = [i for i, x in enumerate(operands) if type(x) not in LITERALS]
+    if op is power and known[1] == 0.5:  # an array of that is no literal, which says sqrt
+        return None
     if [known[i] for i in arrays].count(None) == len(arrays):
         return None
     loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in operands])

@@ -336,7 +336,7 @@ def usual_power(x: Any, y: Any) -> Any:
     if y == -1:
         return number(ops.reciprocal(x))
     if y == 0.5:
-        return number(ops.add(ops.sqrt(x), 0.0))  # the square root of -0.0 is -0.0, its power is not
+        return number(ops.sqrt(ops.add(x, 0.0)))  # the square root of -0.0 is -0.0, its power is not
     return number(ops.power(x, y))
 
 

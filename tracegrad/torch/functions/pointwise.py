@@ -240,7 +240,7 @@ def pow(input: Any, exponent: Any) -> Any:
 def float_power(input: Any, exponent: Any) -> Any:
     """input ** exponent, in float64"""
     name = "PowBackward2" if is_number(input) else counted("Pow", exponent)
-    return as_node(name, ufuncs.float_power, *pair(input, exponent))
+    return as_node(name, lambda x, y: power(*ufuncs.in_double(x, y)), *pair(input, exponent))
 
 
 @function("addcmul", in_place=True)

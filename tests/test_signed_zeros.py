@@ -1,0 +1,107 @@
+"""Where NumPy tells -0.0 from 0.0, and an infinite base from a finite one, a traced function does so as well, in its
+first call, which NumPy answers, and in those that are compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+
+BASES = np.array([-0.0, -np.inf, 0.0, 4.0, -4.0, np.inf, np.nan])
+HALVES = np.full(7, 0.5)
+
+
+def same(got: Any, wanted: Any) -> None:
+    """The same numbers, with the same signs of zero."""
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_array_equal(got, wanted)
+    numbers = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(wanted)[numbers])
+
+
+def assert_close(got: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(got, wanted, rtol=1e-15)
+
+
+def each(f: Any) -> Any:
+    return lambda x: [f(x[i]) for i in range(len(BASES))]
+
+
+def updated(x: Any) -> Any:
+    y = x.copy()
+    y **= 0.5
+    return y
+
+
+POWERS = {
+    "x ** 0.5": lambda x: x**0.5,
+    "x ** a NumPy scalar": lambda x: x ** x.dtype.type(0.5),
+    "x ** an array without axes": lambda x: x ** np.array(0.5),
+    "x ** float64": lambda x: x ** np.float64(0.5),
+    "x ** an array": lambda x: x ** HALVES.astype(x.dtype),
+    "x ** an array of one number": lambda x: x ** np.full(7, 0.5),
+    "x ** full_like": lambda x: x ** np.full_like(x, 0.5),
+    "x **= 0.5": updated,
+    "np.power, a number": lambda x: np.power(x, 0.5),
+    "np.power, a NumPy scalar": lambda x: np.power(x, x.dtype.type(0.5)),
+    "np.power, an array": lambda x: np.power(x, np.full(7, 0.5)),
+    "np.float_power, a number": lambda x: np.float_power(x, 0.5),
+    "np.float_power, an array": lambda x: np.float_power(x, HALVES),
+    "scalars ** 0.5": each(lambda s: s**0.5),
+    "scalars ** a NumPy scalar": each(lambda s: s ** s.dtype.type(0.5)),
+    "np.power of scalars": each(lambda s: np.power(s, 0.5)),
+    "a sum ** 0.5": each(lambda s: np.sum(s.reshape(1)) ** 0.5),
+    "x ** 2": lambda x: x**2,
+    "x ** -1": lambda x: x**-1,
+    "x ** 1.5": lambda x: x**1.5,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("name", POWERS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_powers_of_zeros_and_infinities_are_numpys_in_every_call(name: str, dtype: str) -> None:
+    f, x = POWERS[name], BASES.astype(dtype)
+    with np.errstate(all="ignore"):
+        wanted = f(x)
+        traced = tg.trace(f)
+        for _ in range(3):
+            same(traced(x), wanted)
+        with tg.disable_jit():
+            same(tg.trace(f)(x), wanted)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_exponent_that_is_an_argument_of_a_scalar_means_the_same_in_every_call() -> None:
+    def f(x: Any, p: Any) -> Any:
+        return [x[i] ** p for i in range(len(BASES))]
+
+    traced = tg.trace(f)
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            same(traced(BASES, 0.5), f(BASES, 0.5))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_root_of_a_scalar_has_the_slope_of_its_power_at_minus_zero() -> None:
+    with np.errstate(all="ignore"):
+        for x in (np.float64(-0.0), np.float64(0.0), np.float64(2.0), np.float64(-np.inf)):
+            wanted = 0.5 * x**-0.5
+            slope = tg.grad(lambda x: x**0.5)
+            for _ in range(3):
+                assert_close(slope(x), wanted)
+            assert_close(tg.jvp(lambda x: x**0.5, (x,), (np.float64(1.0),))[1], wanted)
+            assert_close(tg.vmap(slope)(np.array([x, x]))[0], wanted)
+            with tg.disable_jit():
+                assert_close(tg.grad(lambda x: x**0.5)(x), wanted)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_root_of_a_float_has_an_infinite_positive_slope_at_minus_zero() -> None:
+    slope = tg.grad(lambda x: x**0.5)
+    assert [float(slope(-0.0)) for _ in range(3)] == [np.inf] * 3
