@@ -427,3 +427,31 @@ def test_check_grads_finds_a_wrong_rule() -> None:
         check_grads(cube, modes=["rev"])(2.0)
     check_grads(lambda x, y: anp.sin(x) * y, (0, 1))(2.0, X)
     ag.test_util.combo_check(anp.sum, order=1)([np.eye(2)], axis=[None, 0, 1])
+
+
+def test_code_that_is_not_traced_gets_the_elements_of_what_is_not_differentiated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = """
+import numpy as np
+
+class Rows:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __getitem__(self, mask):
+        return Rows(self.rows[np.asarray(mask, dtype=bool)])
+"""
+    (tmp_path / "rows_of_others.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    import rows_of_others  # type: ignore[import-not-found]
+
+    def f(x: Any, rows: Any, mask: Any) -> Any:
+        return anp.sum(asp.stats.norm.logpdf(x)) * anp.sum(rows[mask].rows)
+
+    rows = rows_of_others.Rows(np.array([1.0, 10.0, 100.0]))
+    with tg.settings.override(opaque_packages={"rows_of_others"}), tg.disable_jit():
+        for mask in (np.array([1, 0, 1]), np.array([0, 1, 1])):
+            np.testing.assert_array_equal(ag.grad(f)(X, rows, mask), -X * np.sum(rows.rows[mask > 0]))
+        with pytest.raises(tg.TracegradError):
+            ag.grad(lambda x: anp.sum(x) * anp.sum(rows[x].rows))(X)

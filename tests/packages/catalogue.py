@@ -33,7 +33,6 @@ PACKAGES = (
     Package("autoptim", "0.3", "SciPy's minimizers", "autoptim", "installed"),
     Package("mici", "0.4.1", "Hamiltonian Monte Carlo", "tests", needs=("multiprocess", "sympy"),
             arguments=("-k", "autograd or Autograd or autodiff or systems",)),
-    Package("geomstats", "2.8.0", "geometry of manifolds", "tests/tests_geomstats"),
     Package("ceviche", "0.1.3", "electromagnetics", "ceviche_waves.py", "programs", needs=("matplotlib",)),
     Package("autograd-gamma", "0.5.0", "incomplete gamma functions", "autograd_gamma_slopes.py", "programs"),
 )  # fmt: skip

@@ -106,7 +106,7 @@ def run(package: Package, face: bool, limit: float, each: float) -> dict[str, Ro
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(path), "PACKAGES_OUTCOMES": str(outcomes), "PACKAGES_SECONDS": str(int(each)),
         "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg", "TRACEGRAD_CACHE_DIR": str(folder() / "cache"),
-        "GEOMSTATS_BACKEND": "autograd",
+        "GEOMSTATS_BACKEND": "autograd", "TRACEGRAD_OPAQUE": "pandas",
     }  # fmt: skip
     arguments = (
         "-p",

@@ -82,9 +82,8 @@ class Tracer(ArrayMethods, Value):
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
-        if self.builder.open and is_watched():
-            return self.builder.compute(self.node)
-        return self.builder.observe(self, asked)
+        watched = self.builder.open and is_watched()
+        return self.builder.compute(self.node) if watched else self.builder.observe(self, asked)
 
     # -- questions -------------------------------------------------------------------------------
     def _plain(self, asked: str) -> Any:
@@ -112,6 +111,8 @@ class Tracer(ArrayMethods, Value):
         return self.builder.texted(self, format(self._plain("format()"), spec), spec)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self.shape and self.builder.world.once and not self._is_differentiated() and self.builder.here().knows(self):
+            return np.array(self.builder.compute(self.node), dtype)  # of one call, whose elements these are
         if self.shape or self._is_differentiated():
             return super().__array__(dtype, copy)
         return np.asarray(self.concrete("the value"), dtype or self.dtype)
@@ -126,8 +127,7 @@ class Tracer(ArrayMethods, Value):
 
     def _python_number(self, asked: str) -> Any:
         x = reshape(self, shape=()) if self.shape else self
-        beyond = self.dtype == np.uint64 and not self.builder.here().holds(less_equal(x, 2**63 - 1))
-        if beyond:
+        if self.dtype == np.uint64 and not self.builder.here().holds(less_equal(x, 2**63 - 1)):
             return super()._python_number(asked)
         wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool", "c": "complex128"}[self.dtype.kind]
         x = x if x.dtype == wanted else cast(x, dtype=wanted)
