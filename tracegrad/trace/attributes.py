@@ -7,10 +7,14 @@ import types
 from typing import Any
 
 from tracegrad.trace.classes import genuine, hook
+from tracegrad.trace.lent import LentDict
 from tracegrad.trace.namespaces import EMPTY
 from tracegrad.trace.sources import Attribute, Item, Source, Static
 
-__all__ = ["assume_no_own", "data_names", "descriptor", "getter", "of_class", "own", "runs_code", "static"]
+__all__ = [
+    "Written", "another_dict", "assume_no_own", "data_names", "descriptor", "getter", "lend_dict", "of_class", "own",
+    "runs_code", "static", "writes_of",
+]  # fmt: skip
 
 _get = object.__getattribute__
 
@@ -52,6 +56,49 @@ def assume_no_own(owner: Any, real: Any, name: str) -> None:
 def own(owner: Any, name: str) -> Source:
     """What the object behind a shadow has itself under a name, not its class."""
     return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
+
+
+# -- the `__dict__` of an object ---------------------------------------------------------------------------------------
+class Written(dict[str, Any]):
+    """What is written to the shadow of an object: its own `__dict__`, unless traced code has given it another one."""
+
+
+def another_dict(owner: Any) -> BaseException:
+    """What ends the trace where traced code assigns the `__dict__` of an object: others may have that dict too."""
+    failure: BaseException = _get(owner, "_world").builder.gives_up(
+        f"the __dict__ of {_get(owner, '_source')} is assigned; assign its items instead"
+    )
+    return failure
+
+
+def lend_dict(owner: Any) -> Any:
+    """The `__dict__` of the object behind a shadow for traced code, whose writes are seen in it from now on."""
+    source = Attribute(_get(owner, "_source"), "__dict__")
+    lent = _get(owner, "_known")["__dict__"] = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
+    _move(owner, lent)
+    if isinstance(lent, LentDict):
+        lent._loan.behind = functools.partial(_move, owner, lent)
+    return lent
+
+
+def writes_of(owner: Any) -> Any:
+    """What was written to the shadow of an object, but for what is in the lent `__dict__`."""
+    writes = _get(owner, "__dict__")
+    if _get(owner, "_world").open:
+        if type(writes) is not Written:
+            raise another_dict(owner)
+        if writes and "__dict__" in _get(owner, "_known"):
+            _move(owner, _get(owner, "_known")["__dict__"])
+    return writes
+
+
+def _move(owner: Any, lent: Any) -> None:
+    """Put what `object.__setattr__` has written to a shadow into the lent `__dict__` of its object."""
+    writes = _get(owner, "__dict__")
+    several = list(writes.items())
+    writes.clear()
+    for k, x in several:
+        lent.pop(k, None) if x is EMPTY else lent.__setitem__(k, x)
 
 
 def runs_code(found: Any) -> bool:

@@ -25,7 +25,7 @@ __all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_key", "real_o
 class Loan:
     """The state of a lent container: the real one, where it was found, and who translates its items."""
 
-    __slots__ = ("added", "before", "blind", "known", "real", "source", "whole", "world")
+    __slots__ = ("added", "before", "behind", "blind", "known", "real", "source", "whole", "world")
 
     def __init__(self, real: Any, source: Any, world: Any):
         self.real, self.source, self.world = real, source, world
@@ -34,6 +34,8 @@ class Loan:
         self.added: list[Any] = []  # of a deque or a set: what was added before it was read
         self.known: set[Any] = set()  # of a dict: the keys of items that were read or written
         self.blind: dict[Any, None] = {}  # of a dict: those that were written and had not been read, in order
+        # Of the `__dict__` of an object: puts into it what `object.__setattr__` wrote, which asks no dict.
+        self.behind: Callable[[], None] | None = None
 
 
 def _touched(name: str, method: Any) -> Any:
@@ -82,6 +84,9 @@ class _Lent:
         if not self._loan.whole:
             self._loan.whole = True
             self._read(self._loan)
+
+    def settle(self) -> None:
+        """Hold all that was written."""
 
     def __copy__(self) -> Any:
         return type(self._loan.real)(self)
@@ -169,6 +174,14 @@ class LentDict(_Lent, dict[Any, Any]):
 
     __slots__ = ("_loan",)
 
+    def settle(self) -> None:
+        if self._loan.behind is not None:
+            self._loan.behind()
+
+    def _touch(self) -> None:
+        self.settle()
+        super()._touch()
+
     def _read(self, loan: Loan) -> None:
         for key, value in loan.world.items_of(loan):
             if key not in loan.known:
@@ -177,6 +190,7 @@ class LentDict(_Lent, dict[Any, Any]):
 
     def _item(self, key: Any) -> None:
         """Hold the translation of the item with this key, or depend on there being none."""
+        self.settle()
         loan = self._loan
         if loan.whole or key in loan.known:
             return
@@ -193,6 +207,7 @@ class LentDict(_Lent, dict[Any, Any]):
         return dict.__getitem__(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        self.settle()
         key, loan = real_key(key), self._loan
         if not loan.whole and key not in loan.known:
             loan.known.add(key)

@@ -26,7 +26,20 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
-from tracegrad.trace.attributes import assume_no_own, data_names, descriptor, getter, of_class, own, runs_code, static
+from tracegrad.trace.attributes import (
+    Written,
+    another_dict,
+    assume_no_own,
+    data_names,
+    descriptor,
+    getter,
+    lend_dict,
+    of_class,
+    own,
+    runs_code,
+    static,
+    writes_of,
+)
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
 from tracegrad.trace.classes import for_c, genuine, hook
@@ -41,18 +54,9 @@ from tracegrad.trace.state import Called
 from tracegrad.trace.users import is_decorated, is_user_class, is_user_file, is_user_function
 
 __all__ = [
-    "COLLECTIONS",
-    "EMPTY",
-    "VALUES",
-    "Globals",
-    "contents",
-    "function",
-    "has_user_attributes",
-    "is_structural",
-    "is_user_object",
-    "unshadowed",
-    "user_object",
-]
+    "COLLECTIONS", "EMPTY", "VALUES", "Globals", "contents", "function", "has_user_attributes", "is_structural",
+    "is_user_object", "unshadowed", "user_object",
+]  # fmt: skip
 
 # Immutable values that need no more than a guard.
 VALUES = (
@@ -254,10 +258,8 @@ class _Object(Shadowed):
     def __getattribute__(self, name: str) -> Any:
         if name in type(self)._data and _get(self, "_world").open:
             return _computed(self, name)
-        known, writes = _get(self, "_known"), _get(self, "__dict__")
+        known, writes = _get(self, "_known"), writes_of(self)
         lent = known.get("__dict__")
-        if writes and lent is not None and _get(self, "_world").open:
-            _move(writes, lent)
         if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
             found = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
             return _present(self, name, found)
@@ -267,9 +269,7 @@ class _Object(Shadowed):
             return known[name]
         real, world = _get(self, "_real"), _get(self, "_world")
         if name == "__dict__" and world.open:
-            lent = known[name] = world.translate(real.__dict__, Attribute(_get(self, "_source"), name))
-            _move(writes, lent)
-            return lent
+            return lend_dict(self)
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return _of_python(self, name)
         found = static(type(real), name)
@@ -341,13 +341,6 @@ def _delete(made: Any, name: str) -> None:
         write(made, name, EMPTY)
 
 
-def _move(writes: dict[str, Any], lent: Any) -> None:
-    """Put what `object.__setattr__` has written to a shadow into the lent `__dict__` of its object."""
-    for k, x in writes.items():
-        lent.pop(k, None) if x is EMPTY else lent.__setitem__(k, x)
-    writes.clear()
-
-
 def _of_python(made: Any, name: str) -> Any:
     """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
     world, real = _get(made, "_world"), _get(made, "_real")
@@ -363,6 +356,8 @@ def write(made: Any, name: str, value: Any) -> None:
     if not world.open:
         delattr(_get(made, "_real"), name) if value is EMPTY else setattr(_get(made, "_real"), name, value)
         return
+    if name == "__dict__":
+        raise another_dict(made)
     lent = _get(made, "_known").get("__dict__")
     if lent is None:
         _get(made, "__dict__")[name] = value
@@ -374,9 +369,7 @@ def write(made: Any, name: str, value: Any) -> None:
 
 def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
     """What was written to the shadow of an object, what is known to have been there before, and where the object is."""
-    writes, known = _get(made, "__dict__"), _get(made, "_known")
-    if writes and "__dict__" in known and _get(made, "_world").open:
-        _move(writes, known["__dict__"])
+    writes, known = writes_of(made), _get(made, "_known")
     now = {k: x for k, x in writes.items() if x is not EMPTY}
     before = {k: known.get(k, EMPTY) for k in writes if k in known or k not in now}
     return now, before, _get(made, "_source")
@@ -460,7 +453,8 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
     if hook(cls, "__getattribute__") is not None:
         return world.natives.lends(real, source)
     made: Any = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
-    for name, value in {"_real": real, "_world": world, "_source": source, "_known": {}}.items():
+    parts = {"_real": real, "_world": world, "_source": source, "_known": {}, "__dict__": Written()}
+    for name, value in parts.items():
         object.__setattr__(made, name, value)
     world.writes.watch_object(made)
     return made

@@ -223,6 +223,7 @@ class Writes:
 
     def _containers(self, template: Template) -> Iterator[Effect]:
         for lent in list(self._lent.values()):
+            lent.settle()
             loan = lent._loan
             if loan.added and not loan.whole:
                 kind = "added" if isinstance(loan.real, set) else "extended"

@@ -1,0 +1,125 @@
+"""Programs that write the attributes of an object from outside both by name and by its `__dict__`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from meaning import compare
+
+import tracegrad as tg
+
+X = np.array([1.0, 2.0, -1.0])
+put, take = object.__setattr__, object.__delattr__
+
+
+class Box:
+    """An object with attributes."""
+
+
+def _is_seen(box: Any, x: Any) -> Any:
+    held = vars(box)
+    put(box, "a", x)
+    put(box, "b", x * 2)
+    return held["a"], held.get("b"), "b" in held, list(held), len(held)
+
+
+def _is_seen_by_the_end_alone(box: Any, x: Any) -> Any:
+    held = vars(box)
+    put(box, "b", x)
+    return len(held) and x
+
+
+def _of_the_superclass(box: Any, x: Any) -> Any:
+    held = vars(box)
+    super(Box, box).__setattr__("b", x)
+    return {**held}
+
+
+def _then_an_item(box: Any, x: Any) -> Any:
+    held = box.__dict__
+    put(box, "b", x)
+    held["b"] = held["b"] * 3
+    held.update(a=5.0)
+    return box.a, box.b
+
+
+def _item_then_an_attribute(box: Any, x: Any) -> Any:
+    held = vars(box)
+    held["b"] = x
+    put(box, "b", box.b * 2)
+    return held["b"], held.setdefault("a", 7.0)
+
+
+def _then_taken(box: Any, x: Any) -> Any:
+    held = vars(box)
+    put(box, "b", x)
+    found = held.pop("b"), hasattr(box, "b")
+    take(box, "a")
+    return found, "a" in held, list(held.values())
+
+
+def _then_cleared(box: Any, x: Any) -> Any:
+    held = vars(box)
+    put(box, "b", x)
+    held.clear()
+    return hasattr(box, "b"), len(held)
+
+
+def _another_dict(box: Any, x: Any) -> Any:
+    box.__dict__ = {"q": x}
+    return hasattr(box, "a"), sorted(vars(box))
+
+
+def _another_dict_after_the_first(box: Any, x: Any) -> Any:
+    held = vars(box)
+    box.__dict__ = dict(held, q=x)
+    held["w"] = x
+    return sorted(held), sorted(vars(box))
+
+
+def _another_dict_past_the_class(box: Any, x: Any) -> Any:
+    put(box, "__dict__", {"q": x})
+    return x
+
+
+def _another_dict_that_is_read(box: Any, x: Any) -> Any:
+    held = vars(box)
+    put(box, "__dict__", {"q": x})
+    return sorted(held), box.q, hasattr(box, "a")
+
+
+WRITES: list[Callable[[Any, Any], Any]] = [
+    _is_seen, _is_seen_by_the_end_alone, _of_the_superclass, _then_an_item, _item_then_an_attribute, _then_taken,
+    _then_cleared, _another_dict, _another_dict_after_the_first, _another_dict_past_the_class,
+    _another_dict_that_is_read,
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+@pytest.mark.parametrize("mode", ["traced", "disabled", "tensors"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda f: f.__name__[1:])
+def test_an_attribute_that_is_written_is_in_the_dict(write: Any, mode: str) -> None:
+    def written(trace: Any) -> Any:
+        box: Any = Box()
+        box.a, box.k = 1.0, 3.0
+        f = trace(lambda x: write(box, x))
+        for scale in (1.0, 2.0, 3.0):
+            yield f(scale * X), vars(box)
+            box.a = 2.0
+
+    compare(written, mode)
+
+
+def test_an_object_that_is_given_another_dict_is_named() -> None:
+    box: Any = Box()
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        box.__dict__ = {"q": x}
+        return x
+
+    with pytest.warns(tg.PerformanceWarning, match="the __dict__ of the closure variable box is assigned"):
+        f(X)
