@@ -105,3 +105,58 @@ def test_the_root_of_a_scalar_has_the_slope_of_its_power_at_minus_zero() -> None
 def test_the_root_of_a_float_has_an_infinite_positive_slope_at_minus_zero() -> None:
     slope = tg.grad(lambda x: x**0.5)
     assert [float(slope(-0.0)) for _ in range(3)] == [np.inf] * 3
+
+
+ZEROS = np.array([-0.0, 0.0, 1.0, -1.0, np.nan, 0.0, -0.0, -0.0, 0.0])
+ONES, NOUGHTS = np.ones(9), np.zeros(9)
+BOUNDED = {
+    "at least 0.0": lambda x: np.clip(x, 0.0, None),
+    "at least -0.0": lambda x: np.clip(x, -0.0, None),
+    "at most 0.0": lambda x: np.clip(x, None, 0.0),
+    "at most -0.0": lambda x: np.clip(x, None, -0.0),
+    "between numbers": lambda x: np.clip(x, 0.0, 1.0),
+    "between numbers, up to -0.0": lambda x: np.clip(x, -1.0, -0.0),
+    "between arrays": lambda x: np.clip(x, NOUGHTS.astype(x.dtype), ONES.astype(x.dtype)),
+    "between an array and a number": lambda x: np.clip(x, NOUGHTS.astype(x.dtype), 1.0),
+    "between arrays of one number": lambda x: np.clip(x, NOUGHTS[:1].astype(x.dtype), ONES[:1].astype(x.dtype)),
+    "between arrays up to -0.0": lambda x: np.clip(x, -ONES.astype(x.dtype), -NOUGHTS.astype(x.dtype)),
+    "the method": lambda x: x.clip(0.0),
+    "scalars": lambda x: [np.clip(s, 0.0, 1.0) for s in (x[0], x[1])] + [np.clip(s, 0.0, None) for s in (x[0], x[1])],
+    "one element": lambda x: np.clip(x[:1], np.zeros(1, x.dtype), np.ones(1, x.dtype)),
+    "integers": lambda x: np.clip(x, 0, None),
+    "np.maximum": lambda x: np.maximum(x, 0.0),
+    "np.maximum, reflected": lambda x: np.maximum(0.0, x),
+    "np.minimum": lambda x: np.minimum(x, -0.0),
+    "np.maximum of arrays": lambda x: np.maximum(x, -x),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", BOUNDED)
+def test_bounded_zeros_have_numpys_signs_in_every_call(name: str, dtype: str) -> None:
+    f, x = BOUNDED[name], ZEROS.astype(dtype)
+    traced = tg.trace(f)
+    for _ in range(3):
+        same(traced(x), f(x))
+    with tg.disable_jit():
+        same(tg.trace(f)(x), f(x))
+
+
+@pytest.mark.parametrize("low", [0.0, -0.0])
+def test_what_clip_puts_on_a_zero_bound_has_the_slope_of_its_argument(low: float) -> None:
+    x = np.array([-1.0, -0.0, 0.0, 2.0])
+    for f, wanted in ((lambda x: np.clip(x, low, None), [0, 1, 1, 1]), (lambda x: np.clip(x, None, low), [1, 1, 1, 0])):
+        slope = tg.grad(lambda x, f=f: np.sum(f(x)))
+        for _ in range(3):
+            np.testing.assert_array_equal(slope(x), wanted)
+        np.testing.assert_array_equal(tg.jvp(f, (x,), (np.ones(4),))[1], wanted)
+    slopes = tg.grad(lambda x, low: np.sum(np.clip(x, low, None)), argnums=(0, 1))
+    for _ in range(3):
+        np.testing.assert_array_equal(slopes(x, np.full(4, low)), ([0, 1, 1, 1], [1, 0, 0, 0]))
+
+
+def test_a_bound_that_is_nan_has_the_slope() -> None:
+    slopes = tg.grad(lambda x, low: np.sum(np.clip(x, low, None)), argnums=(0, 1))
+    for _ in range(3):
+        got = slopes(np.array([1.0, np.nan, np.nan]), np.array([np.nan, 0.0, np.nan]))
+        np.testing.assert_array_equal(got, ([0, 1, 0], [1, 0, 1]))

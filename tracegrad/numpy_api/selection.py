@@ -131,10 +131,11 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
         low = None
     if _is_integer(high, x) and high > np.iinfo(x.dtype).max:
         high = None
-    if low is not None:
-        x = _bounded(x, operand(low, peer), less)
-    if high is not None:
-        x = _bounded(x, operand(high, peer), greater)
+    bounds = [v if v is None else operand(v, peer) for v in (low, high)]
+    keeps = all(v is not None and _is_one(v, x) for v in bounds)
+    for bound, beyond, op in zip(bounds, (less, greater), (elementwise.at_least, elementwise.at_most)):
+        if bound is not None:
+            x = _bounded(x, bound, beyond) if keeps or (is_literal(bound) and bound != 0) else op(x, bound)
     return x._alias() if low is None and high is None else x
 
 
@@ -142,6 +143,11 @@ def _clipped_complex(x: Any, low: Any, high: Any) -> Any:
     x = x._alias() if low is None and high is None else x
     x = x if low is None else maximum(x, low)
     return x if high is None else minimum(x, high)
+
+
+def _is_one(bound: Any, x: Any) -> bool:
+    """Whether `bound` is one number to NumPy: between two, clip keeps a zero of `x`, else it has the bound's."""
+    return is_literal(bound) or not bound.shape or (math.prod(bound.shape) == 1 < math.prod(x.shape))
 
 
 def _is_integer(bound: Any, x: Any) -> bool:

@@ -33,6 +33,7 @@ floor_divide: Elementwise
 greater: Elementwise
 hypot: Elementwise
 isfinite: Elementwise
+isnan: Elementwise
 less: Elementwise
 less_equal: Elementwise
 log: Elementwise
@@ -402,6 +403,21 @@ clamp = op("clamp(x, low, high)", lambda x, low, high: _clamped_high(_clamped_lo
            loop=same_loop, doc="x, at least low, then at most high; on a bound the slope is that of x")  # fmt: skip
 
 
+def _unless(beaten: Any, bound: Any, t: Any, other: Any) -> Any:
+    """`other` where `bound` is nan, or beats an operand, else `t`."""
+    return where(beaten if is_literal(bound) else logical_or(beaten, isnan(bound)), other, t)
+
+
+at_least = op("at_least(x, low)", np.maximum, "maximum(x, low)",
+              lambda t, ans, x, low: _unless(less(x, low), low, t, 0.0),
+              lambda t, ans, x, low: _unless(less(x, low), low, 0.0, t),
+              doc="the larger as `maximum` has it; the slope on the bound is that of x")  # fmt: skip
+at_most = op("at_most(x, high)", np.minimum, "minimum(x, high)",
+             lambda t, ans, x, high: _unless(greater(x, high), high, t, 0.0),
+             lambda t, ans, x, high: _unless(greater(x, high), high, 0.0, t),
+             doc="the smaller as `minimum` has it; the slope on the bound is that of x")  # fmt: skip
+
+
 def _where_loop(condition: Any, x: Any, y: Any) -> Any:
     dtype = promote((x, y))
     return BOOL, dtype, dtype, dtype
@@ -467,6 +483,6 @@ isinf = op("isinf(x)", np.isinf, "isinf(x)", on_complex=AS_WRITTEN, doc="whether
 
 for _op in (accumulate, add, equal, logical_and, logical_or, logical_xor, multiply, not_equal):
     _op.commutative = True
-for _op in (absolute, ceil, clamp, clamp_max, clamp_min, copysign, flat, floor, maximum, minimum, negative, rint, sign,
-            trunc, where):  # fmt: skip
+for _op in (absolute, at_least, at_most, ceil, clamp, clamp_max, clamp_min, copysign, flat, floor, maximum, minimum,
+            negative, rint, sign, trunc, where):  # fmt: skip
     _op.exact = True
