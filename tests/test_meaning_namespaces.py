@@ -1,13 +1,14 @@
-"""Programs that write the attributes of an object from outside both by name and by its `__dict__`."""
+"""Programs that write attributes by name and by `__dict__`, and classes of `UserDict` and `UserList`."""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from meaning import compare
+from meaning import compare, program
 
 import tracegrad as tg
 
@@ -123,3 +124,48 @@ def test_an_object_that_is_given_another_dict_is_named() -> None:
 
     with pytest.warns(tg.PerformanceWarning, match="the __dict__ of the closure variable box is assigned"):
         f(X)
+
+
+def _logged(log: list[Any]) -> Any:
+    class Items(collections.UserDict[Any, Any]):
+        def __init__(self, *args: Any) -> None:
+            log.append("a dict")
+            self.scale = 2.0
+            super().__init__(*args)
+
+        def __missing__(self, key: Any) -> Any:
+            log.append(key)
+            self.data[key] = 3.0
+            return 3.0
+
+    class Row(collections.UserList[Any]):
+        def __init__(self, *args: Any) -> None:
+            log.append("a list")
+            super().__init__(*args)
+
+    return Items, Row
+
+
+@program
+def test_classes_of_user_dicts_and_lists_are_asked_by_them_for_their_methods(trace: Any) -> Any:
+    log: list[Any] = []
+    items, row = (cls() for cls in _logged(log))
+
+    @trace
+    def read(x: Any) -> Any:
+        return x * items[int(x[0] > 0)]
+
+    @trace
+    def united(x: Any) -> Any:
+        both = items | {"b": x}
+        return both["b"] * both.scale
+
+    @trace
+    def sliced(x: Any) -> Any:
+        return row[0:1][0] if len(row) else (row * 2, x)[1]
+
+    for sign in (1, 1, -1, 1):
+        yield read(sign * X), dict(items), log
+        yield united(sign * X), sliced(sign * X), log
+    items.clear()
+    yield read(X), dict(items), log

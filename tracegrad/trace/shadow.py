@@ -17,7 +17,7 @@ import enum
 import functools
 import sys
 import types
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -344,8 +344,9 @@ def _delete(made: Any, name: str) -> None:
 def _of_python(made: Any, name: str) -> Any:
     """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
     world, real = _get(made, "_world"), _get(made, "_real")
-    if name == "__class__" and is_user_file(sys._getframe(2).f_code.co_filename):
-        world.natives.note(type(real))  # traced code may make objects of it; ours only asks for the type
+    asks = sys._getframe(2).f_code.co_filename
+    if name == "__class__" and (asks == _OF_USER_DICT or is_user_file(asks)):
+        world.natives.note(type(real))  # it may make objects of the class, or call its methods; ours asks for the type
     own = vars(_get(made, "__class__")).get(name) if world.open else None
     return types.MethodType(own, made) if isinstance(own, types.FunctionType) else getattr(real, name)
 
@@ -439,6 +440,9 @@ def has_user_attributes(x: Any) -> bool:
 # Objects that are only their attributes.
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"),
                ("collections", "UserDict"), ("collections", "UserList")}  # fmt: skip
+
+
+_OF_USER_DICT = UserDict.__len__.__code__.co_filename
 
 
 def user_object(world: Any, real: Any, source: Source) -> Any:
