@@ -161,3 +161,36 @@ def test_gradients_of_a_tensor_from_outside_in_a_batch(wrap: Any) -> None:
     np.testing.assert_allclose(plain(found), 2 * (rows**2).sum(0))
     unused = wrap(lambda v: func.vmap(lambda row: func.grad(lambda u: (row * row).sum())(v))(tg.tensor(rows)))
     np.testing.assert_allclose(plain(unused(tg.tensor(x))), np.zeros((3, 4)))
+
+
+def test_the_function_that_vjp_gives_of_tensors_is_mapped_and_differentiated() -> None:
+    """Also where a derivative goes on to Tensors that `fun` reads, and for another point later."""
+    eye = tg.eye(3, dtype=tg.float64)
+    ct = tg.tensor([2.0, -1.0, 0.5], dtype=tg.float64)
+    weight = tg.tensor([2.0, 3.0, 4.0], dtype=tg.float64, requires_grad=True)
+
+    for point in (np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.0, 0.0])):
+        x = tg.tensor(point)
+        pull, push = func.vjp(lambda x: tg.sin(tg.sin(x)), x)[1], func.linearize(lambda x: tg.sin(tg.sin(x)), x)[1]
+        slopes = np.cos(np.sin(point)) * np.cos(point)
+        for _ in range(2):
+            for each in (lambda v, pull=pull: pull(v)[0], push):
+                rows = func.vmap(each)(eye)
+                np.testing.assert_allclose(rows.numpy(), np.diag(slopes), rtol=1e-15)
+                squares = func.grad(lambda c, each=each: (each(c) ** 2).sum())(ct)
+                np.testing.assert_allclose(squares.numpy(), 2 * slopes**2 * ct.numpy(), rtol=1e-14)
+                assert not rows.requires_grad
+                assert not squares.requires_grad
+            with tg.disable_jit():
+                np.testing.assert_allclose(func.vmap(pull)(eye)[0].numpy(), np.diag(slopes), rtol=1e-15)
+
+    pull = func.vjp(lambda x: weight * x**3, x)[1]
+    func.vmap(pull)(eye)[0].sum().backward()
+    np.testing.assert_allclose(weight.grad.numpy(), 3 * point**2, rtol=1e-15)
+
+
+def test_a_map_over_the_function_that_vjp_gives_leads_back_to_the_point() -> None:
+    x = tg.tensor([1.0, 2.0, 3.0], dtype=tg.float64, requires_grad=True)
+    pull = func.vjp(lambda x: x**3, x)[1]
+    func.vmap(pull)(tg.eye(3, dtype=tg.float64))[0].sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [6.0, 12.0, 18.0], rtol=1e-15)

@@ -18,6 +18,7 @@ from tracegrad.ir import Node
 from tracegrad.records import record
 from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
+from tracegrad.torch.tape.functional import leads_out
 from tracegrad.torch.tape.tape import Node as TapeNode
 from tracegrad.torch.tape.tape import next_number
 from tracegrad.trace.effects import NAMES, STATEMENTS, Effect, Template
@@ -115,7 +116,11 @@ class Tensors:
         """The stand-in of a Tensor that no source is known of."""
         self.builder.require_open()
         found = self._known.get(id(real))
-        return found[1].tensor if found is not None else self.captured(real, Fixed(real, "a Tensor"))
+        if found is not None:
+            return found[1].tensor  # type: ignore[no-any-return]
+        if real.requires_grad and not leads_out(real):  # as what a pullback from outside has
+            real = real._like(real.array)
+        return self.captured(real, Fixed(real, "a Tensor"))
 
     def _stand_in(self, real: Tensor, source: Source, node: Node) -> TracedTensor:
         self.builder.world.assume(GradMode(None, ""), "equals", STATE.enabled)

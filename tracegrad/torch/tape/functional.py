@@ -21,9 +21,10 @@ from tracegrad.ops.op import Carrier
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.torch.tape.tensor import TapeArray, WeakArray
+from tracegrad.torch.tape.tensor import TapeArray, Tensor, WeakArray
+from tracegrad.torch.tape.traced import TracedTensor
 
-__all__ = ["eager_vjp"]
+__all__ = ["eager_vjp", "leads_out"]
 
 Pullback = Callable[[Sequence[Any]], list[Any]]
 
@@ -60,6 +61,8 @@ def eager_vjp(
             STATE.depth -= 1
     finally:
         STATE.enabled = mode
+    for x in inputs:
+        x._inner = True  # type: ignore[attr-defined]
     for x, primal in updated:
         if x._counter[0]:
             primal._assign(x) if isinstance(primal, Recorded) else np.copyto(primal, x.array)
@@ -92,7 +95,6 @@ def _input(i: int, primal: Any) -> Recorded:
         source = alias
         alias = source._like(source._snapshot())
         alias._requires = True
-        alias._inner = True  # type: ignore[attr-defined]
     if source.weak:
         alias.__class__ = WeakArray
     return alias
@@ -125,7 +127,9 @@ def _pull(
 
 
 def _of_face(x: Recorded, found: Any) -> Any:
-    """`found`, a Tensor of the engine, with the methods that `x` has."""
+    """`found`, a Tensor of the engine, with the methods that `x` has; in a trace, what is computed there."""
+    if isinstance(found, TracedTensor):
+        return found
     out = x._like(found.array)
     out._requires, out._edge = found._requires, found._edge_of()
     return out
@@ -133,7 +137,9 @@ def _of_face(x: Recorded, found: Any) -> Any:
 
 def _cotangent(x: Recorded, ct: Any) -> Any:
     if isinstance(ct, Carrier):
-        return ct if isinstance(ct, Recorded) else x._lift(ct)
+        if isinstance(ct, Recorded):
+            return ct
+        return TracedTensor(ct) if isinstance(x, Tensor) and not isinstance(x, TracedTensor) else x._lift(ct)
     array = np.asarray(ct, x.dtype)
     return x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
 
@@ -144,11 +150,11 @@ def _answer(x: Recorded, stays: bool) -> Any:
         return x.array[()] if not x.shape else x.array
     if not STATE.enabled:  # around the derivative: its own tape is recorded all the same
         return x._like(x.array)
-    return x if STATE.depth or not x.requires_grad or _leads_out(x) else x._like(x.array)
+    return x if STATE.depth or not x.requires_grad or leads_out(x) else x._like(x.array)
 
 
-def _leads_out(x: Recorded) -> bool:
-    """Whether the tape of `x` ends at anything but the inputs of functions that were differentiated."""
+def leads_out(x: Recorded) -> bool:
+    """Whether the tape of `x` ends at anything but the inputs of functions that have been differentiated."""
     edges, seen = [x._edge_of()], set()
     while edges:
         edge = edges.pop()
