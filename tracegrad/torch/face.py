@@ -10,6 +10,7 @@ import numpy as np
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.torch.functions import nn_functional
+from tracegrad.torch.functions.of_methods import OF_METHODS
 from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape import Tensor, conversion, devices, dtypes, factories, printing, random
@@ -49,6 +50,7 @@ NAMES: dict[str, Any] = {
     "nan": math.nan,
     "newaxis": None,
     "pi": math.pi,
+    **OF_METHODS,
     **FUNCTIONS,
 }
 NAMES.update({name: with_out(name, NAMES[name]) for name in WITH_OUT if name in NAMES})

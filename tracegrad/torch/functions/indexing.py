@@ -308,3 +308,26 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         elementwise.equal(column, linear.reshape(tested, shape=(size_of(tested),))), axes=(len(x.shape),)
     )
     return elementwise.logical_not(found) if invert else found
+
+
+@function("unravel_index", methods=False)
+def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+    """The places, along each dimension of an array of this shape, that integers mean which count all its elements in
+    row-major order; one that is out of bounds is taken as it comes, as PyTorch does.
+
+    >>> [int(x) for x in unravel_index(np.array(5), (2, 3))]
+    [1, 2]
+    """
+    i = one(indices)
+    if i.dtype.kind not in "iu":
+        raise TypeError(located(f"expected 'indices' to be integer dtype, but got {i.dtype}"))
+    sizes = [n.__index__() for n in shape] if np.iterable(shape) else [shape.__index__()]
+    if any(n < 0 for n in sizes):
+        raise ValueError(located(f"'shape' cannot have negative values, but got {tuple(sizes)}"))
+    if 0 in sizes and size_of(i):
+        raise RuntimeError(located("ZeroDivisionError"))
+    i, found = to_dtype(i, "int64"), []
+    for n in reversed(sizes):
+        found.append(elementwise.remainder(i, n))
+        i = elementwise.floor_divide(i, n)
+    return tuple(reversed(found))

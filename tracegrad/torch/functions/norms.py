@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.operands import to_dtype, to_float
+from tracegrad.ops.elementwise import add, divide, greater, multiply, where
 from tracegrad.ops.linear import keep_axes, transpose
 from tracegrad.ops.op import named, one_node
-from tracegrad.torch.functions.dims import dims_of, one, size_error
-from tracegrad.torch.functions.registry import with_aliases
+from tracegrad.torch.functions.dims import dim_of, dims_of, one, size_error
+from tracegrad.torch.functions.registry import function, with_aliases
 
-__all__ = ["cond", "matrix_norm", "norm", "vector_norm"]
+__all__ = ["cond", "matrix_norm", "norm", "renorm", "vector_norm"]
 
 
 @with_aliases
@@ -112,3 +114,31 @@ def cond(A: Any, p: Any = None) -> Any:
     if len(x.shape) > 1 and not x.shape[-1] and not x.shape[-2]:
         return reductions.sum(to_float(x), (-2, -1))
     return numpy_linalg.cond(x, p)
+
+
+@function("renorm", in_place=True)
+def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
+    """The parts of `input` along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger.
+
+    >>> import numpy as np
+    >>> renorm(np.array([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0).round(6).tolist()
+    [[0.6, 0.8], [0.3, 0.4]]
+    """
+    x = one(input)
+    k = dim_of(dim, len(x.shape))
+    if x.dtype.kind not in "fc":
+        raise RuntimeError(located(f"renorm: expected a floating or complex input, got {x.dtype}"))
+    if p <= 0:
+        raise size_error("renorm: non-positive-norm not supported")
+    if len(x.shape) < 2:
+        raise size_error(f"renorm: input needs at least 2 dimensions, got {len(x.shape)} dimensions")
+    if maxnorm < 0:
+        raise size_error(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    return _renorm(x, p=p, dims=tuple(i for i in range(len(x.shape)) if i != k), maxnorm=maxnorm)
+
+
+@one_node("RenormBackward0")
+def _renorm(x: Any, *, p: float, dims: tuple[int, ...], maxnorm: float) -> Any:
+    norms = reductions.vector_norm(x, axis=dims, keepdims=True, ord=p)
+    scale = divide(maxnorm, add(norms, 1e-7))  # as PyTorch, which never divides by 0
+    return multiply(x, where(greater(norms, maxnorm), scale, 1.0))

@@ -1,0 +1,72 @@
+"""PyTorch's functions that are a method of their first argument: updates in place, and copies of what is a view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.ops.op import Carrier
+from tracegrad.torch.functions import parts, shapes  # noqa: F401  (they register the methods)
+from tracegrad.torch.functions.dims import one
+from tracegrad.torch.functions.registry import METHODS
+
+__all__ = ["OF_METHODS"]
+
+_IN_PLACE = """
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
+    clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_
+    floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_
+    reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+"""
+_COPIES = """
+    detach_copy diagonal_copy expand_copy narrow_copy permute_copy select_copy split_copy split_with_sizes_copy
+    squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy
+"""
+
+
+def _updating(name: str) -> Callable[..., Any]:
+    def update(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(input, Carrier):
+            raise TypeError(located(f"{name}() takes a Tensor, which it updates in place, got {_kind(input)}"))
+        return getattr(input, name)(*args, **kwargs)
+
+    return _called(update, name, f"`input.{name}(...)`: the input, which it updates in place.")
+
+
+def _copying(name: str) -> Callable[..., Any]:
+    view = name.removesuffix("_copy")
+    of_array: Any = METHODS.get(view, one)
+
+    def copy(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(input, Carrier | np.ndarray):
+            raise TypeError(located(f"{name}() takes a Tensor or an array, got {_kind(input)}"))
+        if hasattr(input, "requires_grad"):
+            found = getattr(input, view)(*args, **kwargs)
+        else:
+            found = of_array(input, *args, **kwargs)
+        return tuple([_copied(x) for x in found]) if isinstance(found, tuple | list) else _copied(found)
+
+    return _called(copy, name, f"A copy of what `{view}` gives as a view.")
+
+
+def _copied(x: Any) -> Any:
+    return x.clone() if hasattr(x, "clone") else x.copy()
+
+
+def _kind(x: Any) -> str:
+    return f"a {type(x).__name__}"
+
+
+def _called(fn: Any, name: str, doc: str) -> Callable[..., Any]:
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = doc
+    return fn  # type: ignore[no-any-return]
+
+
+OF_METHODS: dict[str, Callable[..., Any]] = {
+    **{name: _updating(name) for name in _IN_PLACE.split()},
+    **{name: _copying(name) for name in _COPIES.split()},
+}
