@@ -243,3 +243,44 @@ def test_traces_that_do_not_compare_serve_both() -> None:
     f = tg.trace(lambda x, y: x @ y)
     f(X, X), f(X, X + 1)
     assert f.cache_info().traces == 1
+
+
+def _is_numpys_true(flag: Any) -> bool:
+    return np.True_ is flag
+
+
+def _of_either(x: Any) -> Any:
+    return x[0] * 2 if (x[0] > 0) is (np.True_ if x[1] > 0 else np.False_) else x[1] * 3
+
+
+OF_NUMPY = {
+    "is np.True_": lambda x: x[0] * 2 if (x[0] > 0) is np.True_ else x[1] * 3,
+    "is not np.False_": lambda x: x[0] * 2 if (x[0] > 0) is not np.False_ else x[1] * 3,
+    "on the left": lambda x: x[0] * 2 if _is_numpys_true(x[0] > 0) else x[1] * 3,
+    "an answer": lambda x: ((x[0] > 0) is np.True_) * x[1],
+    "Python's": lambda x: x[0] * 2 if (x[0] > 0) is True else x[1] * 3,
+    "an array": lambda x: x[0] * 2 if (x > 0) is np.True_ else x[1] * 3,
+    "chosen": _of_either,
+    "a comprehension": lambda x: x[0] * sum(v is np.True_ for v in x > 0),
+    "operator.is_": lambda x: x[0] * 2 if operator.is_(x[0] > 0, np.True_) else x[1] * 3,
+    "operator.is_not": lambda x: x[0] * 2 if operator.is_not(x[0] > 0, np.True_) else x[1] * 3,
+}
+
+
+@pytest.mark.parametrize("form", OF_NUMPY)
+def test_truths_of_numpy(form: str) -> None:
+    f = OF_NUMPY[form]
+    traced, slope = tg.trace(f), tg.grad(f)
+    for x in (X, -X, X, abs(X), -X):
+        assert traced(x) == f(x)
+        differences = [(f(x + h) - f(x - h)) / 2e-6 for h in 1e-6 * np.eye(3)]
+        np.testing.assert_allclose(slope(x), differences, atol=1e-8)
+        assert tg.jvp(f, (x,), (np.ones(3),))[0] == f(x)
+        with tg.disable_jit():
+            assert tg.trace(f)(x) == f(x)
+
+
+def test_an_argument_that_is_a_truth_of_numpys() -> None:
+    f = tg.trace(lambda x: [x is np.True_, x is np.False_, x is True])
+    for x in (np.True_, np.False_, np.True_, True, 1):
+        assert f(x) == [x is np.True_, x is np.False_, x is True]

@@ -19,6 +19,7 @@ from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
 from tracegrad.trace.classes import hook
+from tracegrad.trace.constants import is_same
 from tracegrad.trace.counters import tell
 from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
@@ -175,13 +176,13 @@ def _compare(*xs: Any) -> None:
 @functools.wraps(operator.is_)
 def _is(a: Any, b: Any) -> bool:
     _compare(a, b)
-    return _truth(a) is _truth(b)
+    return is_same(_truth(a), _truth(b))
 
 
 @functools.wraps(operator.is_not)
 def _is_not(a: Any, b: Any) -> bool:
     _compare(a, b)
-    return _truth(a) is not _truth(b)
+    return not is_same(_truth(a), _truth(b))
 
 
 # By the identity of what they replace.

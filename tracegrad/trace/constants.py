@@ -2,6 +2,7 @@
 
 No code can stand in for `is`. But `x in c` takes and gives what it does, and the constant `c` says itself what is in
 it. Code is rewritten so where nothing jumps between the two instructions; `match` compares with truths by the same.
+`x is np.True_`, whose other side is no constant, is `(x, np.True_) in c`.
 
 >>> def f(x):
 ...     return x is True
@@ -19,11 +20,13 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from tracegrad.trace.identity import has_identity
 from tracegrad.trace.instructions import Step, arranged, steps_of
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["asking", "comparisons", "plain"]
+__all__ = ["asking", "comparisons", "is_same", "plain"]
 
 
 class _Constant:
@@ -55,6 +58,39 @@ class _Constant:
         return f"is {self.value!r}"
 
 
+class _Alike:
+    """The pairs of which both are one object, in the code that `asking` makes of `code`."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: CodeType):
+        self.code = code
+
+    def __contains__(self, pair: tuple[Any, Any]) -> bool:
+        return is_same(*pair)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Alike) and other.code == self.code
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+
+def is_same(x: Any, y: Any) -> bool:
+    """`x is y`, where traced truths are asked for: Python and NumPy have two of each."""
+    if x is not y and all(isinstance(v, bool | np.bool_) or _is_truth(v) for v in (x, y)):
+        x, y = (_asked(v) if isinstance(v, Tracer) else v for v in (x, y))
+    return x is y
+
+
+def _is_truth(x: Any) -> bool:
+    return isinstance(x, Tracer) and x.dtype.kind == "b" and not (x.shape or (x.is_array and not x.weak))
+
+
+def _asked(x: Tracer) -> Any:
+    return bool(x) if x.weak else np.bool_(bool(x))
+
+
 @functools.lru_cache(maxsize=4096)
 def comparisons(code: CodeType) -> frozenset[int]:
     """Where the code compares with a truth or a whole number by `is`, so that it can be rewritten."""
@@ -63,6 +99,14 @@ def comparisons(code: CodeType) -> frozenset[int]:
 
 def _may_ask(code: CodeType) -> bool:
     return has_identity(code) and any(type(x) in (bool, int) for x in code.co_consts)
+
+
+def _names_truths(code: CodeType) -> bool:
+    names = itertools.chain(code.co_names, code.co_freevars, code.co_varnames)
+    return has_identity(code) and not _NUMPYS_TRUTHS.isdisjoint(names)
+
+
+_NUMPYS_TRUTHS = frozenset({"True_", "False_"})
 
 
 def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
@@ -77,7 +121,7 @@ def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
 @functools.lru_cache(maxsize=4096)
 def asking(code: CodeType) -> CodeType:
     """The code in which traced numbers are asked for where they are compared with constants by `is`."""
-    if not _may_ask(code):
+    if not (_may_ask(code) or _names_truths(code)):
         return code
     steps, consts = steps_of(code), list(code.co_consts)
     for load, comparison in _pairs(steps):
@@ -86,9 +130,24 @@ def asking(code: CodeType) -> CodeType:
             consts.append(made)
         load.arg = consts.index(made)
         comparison.become("CONTAINS_OP")
+    if _names_truths(code):
+        steps = _of_pairs(steps, len(consts))
+        consts.append(_Alike(code))
     return arranged(code, steps, co_consts=tuple(consts)) if len(consts) > len(code.co_consts) else code
+
+
+def _of_pairs(steps: list[Step], const: int) -> list[Step]:
+    """The instructions, where what is compared by identity is looked for in the constant of this number, as a pair."""
+    found = []
+    for step in steps:
+        found.append(step)
+        if step.name == "IS_OP":
+            found += [Step("LOAD_CONST", const, step.lines), Step("CONTAINS_OP", step.arg, step.lines)]
+            step.become("BUILD_TUPLE")
+            step.arg = 2
+    return found
 
 
 def plain(code: CodeType) -> CodeType:
     """The code that `asking` was given."""
-    return next((x.code for x in code.co_consts if isinstance(x, _Constant)), code)
+    return next((x.code for x in code.co_consts if isinstance(x, _Constant | _Alike)), code)
