@@ -194,3 +194,25 @@ def test_a_map_over_the_function_that_vjp_gives_leads_back_to_the_point() -> Non
     pull = func.vjp(lambda x: x**3, x)[1]
     func.vmap(pull)(tg.eye(3, dtype=tg.float64))[0].sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), [6.0, 12.0, 18.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("v", both(rows), ids=["array", "tensor"])
+def test_out_dims_of_one_result_may_be_a_tuple_of_one(v: Any) -> None:
+    np.testing.assert_array_equal(plain(func.vmap(lambda r: 2 * r, out_dims=(1,))(v)), 2 * rows.T)
+    np.testing.assert_array_equal(plain(func.vmap(lambda r: (2 * r,), out_dims=(1,))(v)[0]), 2 * rows.T)
+    for out_dims in ((1, 1), [1]):
+        with pytest.raises(ValueError, match="must be a prefix"):
+            func.vmap(lambda r: 2 * r, out_dims=out_dims)(v)
+
+
+@pytest.mark.parametrize("v", both(np.array([[0, 2], [1, 0]])), ids=["array", "tensor"])
+def test_one_hot_is_mapped_where_the_number_of_classes_is_said(v: Any) -> None:
+    one_hot = tg.nn.functional.one_hot
+    expected = np.eye(3, dtype=np.int64)[np.asarray(v)]
+    np.testing.assert_array_equal(plain(func.vmap(lambda k: one_hot(k, 3))(v)), expected)
+    np.testing.assert_array_equal(plain(tg.trace(lambda v: func.vmap(lambda k: one_hot(k, 3))(v))(v)), expected)
+    np.testing.assert_array_equal(plain(func.vmap(lambda k: one_hot(k, 3))(v - 1))[0], [[0, 0, 0], [0, 1, 0]])
+    with pytest.raises(RuntimeError, match="explicit positive num_classes"):
+        func.vmap(one_hot)(v)
+    with pytest.raises(RuntimeError, match="non-negative"):
+        tg.trace(one_hot)(v - 1)

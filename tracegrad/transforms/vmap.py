@@ -147,12 +147,17 @@ def batched_call(
         else:
             outputs, many, structure = _at_once(function, batch, who, chunks)
         result = tree.unflatten(structure, outputs)
-        axes = _spread(out_axes, result, f"{who}: out_axes", "the result")
+        axes = _spread(_of_one(out_axes, result), result, f"{who}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
         placed = [_placed(*each, batch.size, who) for each in zip(outputs, many, axes, paths)]
         return tree.unflatten(structure, as_tensors(placed, batch.leaves))
 
     return call
+
+
+def _of_one(out_axes: Any, result: Any) -> Any:
+    """`out_axes`, which may be a tuple of one for a result that is one array, as in PyTorch."""
+    return out_axes[0] if type(out_axes) is tuple and len(out_axes) == 1 and not tree.is_node(result) else out_axes
 
 
 def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Description) -> Any:

@@ -141,7 +141,8 @@ __all__ = [
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """For each integer k of `tensor` a row of `num_classes` integers, 1 at k and 0 elsewhere.
 
-    Without `num_classes` the largest integer decides. RuntimeError for one that is negative or too large.
+    Without `num_classes` the largest integer decides. RuntimeError for one that is negative or too large; within
+    `vmap`, where no integer is known yet, it has a row of zeros, as in PyTorch.
 
     >>> one_hot(np.array([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
@@ -149,17 +150,36 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     x = one(tensor)
     if x.dtype.kind not in "iu":
         raise RuntimeError(located("one_hot is only applicable to index tensor of type LongTensor."))
-    if math.prod(x.shape):
-        if int(amin(x)) < 0:
-            raise RuntimeError(located("Class values must be non-negative."))
-        most = int(amax(x))
-        if num_classes != -1 and most >= num_classes:
-            raise RuntimeError(located("Class values must be smaller than num_classes."))
-    elif num_classes <= 0:
-        raise RuntimeError(located("Can not infer total number of classes from empty tensor."))
-    n = most + 1 if num_classes == -1 else num_classes
+    n = _number_of_classes(x, num_classes)
     classes = moves.arange(start=0, step=1, length=n, dtype=x.dtype.name)
     return cast(equal(reshape(x, shape=(*x.shape, 1)), classes), dtype="int64")
+
+
+def _number_of_classes(x: Any, said: int) -> int:
+    if not _is_known(x):
+        if said <= 0:
+            text = (
+                "When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument."
+            )
+            raise RuntimeError(located(text))
+        return said
+    if not math.prod(x.shape):
+        if said <= 0:
+            raise RuntimeError(located("Can not infer total number of classes from empty tensor."))
+        return said
+    if int(amin(x)) < 0:
+        raise RuntimeError(located("Class values must be non-negative."))
+    most = int(amax(x))
+    if said != -1 and most >= said:
+        raise RuntimeError(located("Class values must be smaller than num_classes."))
+    return most + 1 if said == -1 else said
+
+
+def _is_known(x: Any) -> bool:
+    """Whether the value can be asked for: not that of one example of a `vmap`."""
+    held = getattr(x, "array", x)
+    builder = getattr(held, "builder", None)
+    return builder is None or builder.here().knows(held)
 
 
 # -- padding -------------------------------------------------------------------------------------------------------
