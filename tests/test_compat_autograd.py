@@ -22,6 +22,7 @@ from tracegrad.compat.autograd.extend import Box, defjvp, defvjp, defvjp_argnum,
 from tracegrad.compat.autograd.misc.fixed_points import fixed_point
 from tracegrad.compat.autograd.misc.flatten import flatten, flatten_func
 from tracegrad.compat.autograd.misc.optimizers import adam, rmsprop, sgd
+from tracegrad.compat.autograd.numpy.numpy_boxes import ArrayBox
 from tracegrad.compat.autograd.test_util import check_grads
 from tracegrad.compat.autograd.tracer import getval, isbox
 
@@ -335,14 +336,54 @@ def test_a_rule_for_what_is_no_primitive_is_not_asked() -> None:
     assert ag.grad(square)(3.0) == 6.0
 
 
-def test_boxes_are_traced_values() -> None:
-    def f(x: Any) -> Any:
+def test_boxes_are_values_being_differentiated() -> None:
+    def f(x: Any, y: Any) -> Any:
         assert isbox(x)
         assert isinstance(x, Box)
-        return x * getval(x)
+        assert not isbox(getval(x))
+        assert not isinstance(y, Box)
+        return x * getval(x) * y
 
     assert not isinstance(X, Box)
-    assert ag.grad(f)(3.0) == 3.0
+    assert ag.grad(f)(3.0, 1.0) == 3.0
+    with tg.disable_jit():
+        assert ag.grad(f)(3.0, 1.0) == 3.0
+
+
+def test_boxes_of_the_function_around_are_boxes_within_a_derivative_of_another() -> None:
+    def f(x: Any) -> Any:
+        y = np.sin(x)
+        constant = getval(y) * 2
+
+        def inner(z: Any) -> Any:
+            assert [isbox(each) for each in (y, constant, y * z, constant * z)] == [True, False, True, True]
+            return z * y
+
+        return ag.grad(inner)(x)
+
+    np.testing.assert_allclose(ag.grad(f)(0.5), np.cos(0.5), rtol=1e-15)
+
+
+def unboxed(x: Any) -> Any:
+    while isinstance(x, ArrayBox):
+        x = x._value
+    return x
+
+
+@pytest.mark.parametrize("x", [3.0, np.array([3.0, -4.0])])
+def test_boxes_have_a_value_without_a_derivative_and_other_values_have_none(x: Any) -> None:
+    def f(x: Any) -> Any:
+        assert not hasattr(unboxed(x), "_value")
+        return np.sum(x * unboxed(x)) if unboxed(np.sum(x)) < 0 else np.sum(2 * x * unboxed(x))
+
+    for run in (ag.grad(f), ag.elementwise_grad(f), ag.jacobian(f)):
+        for value in (x, -x, x):
+            scale = 1 if np.sum(value) < 0 else 2
+            np.testing.assert_array_equal(run(value), scale * value)
+    np.testing.assert_array_equal(ag.grad(lambda x: np.sum(ag.grad(f)(x)))(x), np.zeros_like(x))
+    with tg.disable_jit():
+        np.testing.assert_array_equal(ag.grad(f)(-x), -x if np.sum(x) > 0 else -2 * x)
+    assert not hasattr(X, "_value")
 
 
 # -- the rest --------------------------------------------------------------------------------------------------------

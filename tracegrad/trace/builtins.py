@@ -53,7 +53,7 @@ def _isinstance(x: Any, classes: Any) -> bool:
     if type(classes) is tuple:
         return any([_isinstance(x, each) for each in classes])  # noqa: C419 (no frame of its own)
     meta: Any = type(classes)
-    asked = hook(meta, "__instancecheck__") is not None
+    asked = getattr(meta, "takes_traced", False) or hook(meta, "__instancecheck__") is not None
     return bool(meta.__instancecheck__(classes, x)) if asked else issubclass(stands_for(x), classes)
 
 

@@ -290,6 +290,8 @@ class Region(TraceBuilder):
         return super().knows(x) and (x.builder is not self or self.known_outside(x.node) is not None)
 
     def has_derivative(self, wanted: Node) -> bool:
+        if wanted not in {*self.inputs, *self.nodes, *(mine for _, mine in self.captured.values())}:
+            return self.outer.has_derivative(wanted)  # of the trace around this region
         known = self.known_outside(wanted)
         return super().has_derivative(wanted) or (known is not None and self.outer.has_derivative(known.node))
 

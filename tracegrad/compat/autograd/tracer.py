@@ -1,4 +1,4 @@
-"""What autograd says about traced values: they are *boxes*, and have a value without a derivative."""
+"""What autograd says about values being differentiated: they are *boxes*, and have a value without a derivative."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import numpy as np
 
 from tracegrad.api import stop_gradient
 from tracegrad.compat.autograd.rules import notrace_primitive, primitive, register_notrace
-from tracegrad.ops import Carrier
+from tracegrad.numpy_api.methods import ArrayMethods
 
 __all__ = ["Box", "getval", "isbox", "notrace_primitive", "primitive", "register_notrace"]
 
 
 class _OfTraced(type):
+    takes_traced = True  # traced code's `isinstance` asks this class, of the traced value
+
     def __instancecheck__(cls, instance: Any) -> bool:
         return isbox(instance)
 
@@ -23,7 +25,7 @@ class _OfTraced(type):
 
 
 class Box(metaclass=_OfTraced):
-    """The class of all values that are being traced.
+    """The class of all values that are being differentiated.
 
     >>> import tracegrad as tg
     >>> isinstance(2.0, Box), float(tg.grad(lambda x: x if isinstance(x, Box) else 0.0)(2.0))
@@ -32,6 +34,7 @@ class Box(metaclass=_OfTraced):
 
     types: ClassVar[set[type]] = set()
     type_mappings: ClassVar[dict[type, type]] = {}
+    _value: Any
 
     @classmethod
     def register(cls, value_type: type) -> None:
@@ -40,15 +43,25 @@ class Box(metaclass=_OfTraced):
 
 
 def isbox(x: Any) -> bool:
-    """Whether a value is being traced."""
-    return isinstance(x, Carrier)
+    """Whether a value is being differentiated."""
+    return isinstance(x, ArrayMethods) and x._is_differentiated()
 
 
 def getval(x: Any) -> Any:
-    """The value without a derivative.
+    """The value without a derivative, which is no box.
 
     >>> import tracegrad as tg
     >>> print(tg.grad(lambda x: x * getval(x))(3.0))
     3.0
     """
     return stop_gradient(x) if isbox(x) else x
+
+
+def _value_of_box(x: Any) -> Any:
+    if isbox(x):
+        return getval(x)
+    raise AttributeError  # the class's own, which names it
+
+
+# Packages take boxes off themselves: `while isinstance(x, ArrayBox): x = x._value`.
+setattr(ArrayMethods, "_value", property(_value_of_box))  # noqa: B010 no attribute that ArrayMethods declares

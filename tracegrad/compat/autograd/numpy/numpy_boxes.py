@@ -6,4 +6,4 @@ __all__ = ["ArrayBox"]
 
 
 class ArrayBox(Box):
-    """The class of all values that are being traced."""
+    """The class of all values that are being differentiated."""
