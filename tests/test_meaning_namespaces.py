@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from meaning import compare, program
+from meaning import attempt, compare, program
 
 import tracegrad as tg
 
@@ -110,6 +110,51 @@ def test_an_attribute_that_is_written_is_in_the_dict(write: Any, mode: str) -> N
         for scale in (1.0, 2.0, 3.0):
             yield f(scale * X), vars(box)
             box.a = 2.0
+
+    compare(written, mode)
+
+
+def _attribute_first(box: Any, held: Any, x: Any) -> Any:
+    box.a, box.b = x, x * 2
+    return held["a"], held.get("b"), len(held)
+
+
+def _item_first(box: Any, held: Any, x: Any) -> Any:
+    held["a"], held["b"] = x, x * 2
+    return box.a, box.b
+
+
+def _both_are_read_before(box: Any, held: Any, x: Any) -> Any:
+    before = held["a"], box.a
+    box.a = x
+    held["a"] = held["a"] + box.a
+    del box.k
+    return before, box.a, vars(box)["a"], "k" in held
+
+
+def _are_asked_for_again(box: Any, held: Any, x: Any) -> Any:
+    again = vars(box)
+    again["b"] = x
+    put(box, "a", held["b"] * 2)
+    return held["a"], again["a"], again is held
+
+
+@pytest.mark.parametrize("mode", ["traced", "disabled", "tensors"])
+@pytest.mark.parametrize("write", [_attribute_first, _item_first, _both_are_read_before, _are_asked_for_again])
+def test_a_dict_from_outside_is_that_of_the_object(write: Any, mode: str) -> None:
+    def written(trace: Any) -> Any:
+        box: Any = Box()
+        box.a, box.k, held = 1.0, 3.0, vars(box)
+        f = trace(lambda x: write(box, held, x))
+        for scale in (1.0, 2.0, 3.0):
+            yield f(scale * X), vars(box)
+            box.a = box.k = 2.0
+        other: Any = Box()
+        other.a, other.k = 5.0, 6.0
+        held, before = vars(other), held
+        yield attempt(f, X), vars(box), vars(other), before
+        box = other
+        yield f(X), vars(other)
 
     compare(written, mode)
 

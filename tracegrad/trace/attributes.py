@@ -12,8 +12,8 @@ from tracegrad.trace.namespaces import EMPTY
 from tracegrad.trace.sources import Attribute, Item, Source, Static
 
 __all__ = [
-    "Written", "another_dict", "assume_no_own", "data_names", "descriptor", "getter", "lend_dict", "of_class", "own",
-    "runs_code", "static", "writes_of",
+    "Written", "another_dict", "assume_no_own", "data_names", "descriptor", "dict_of", "getter", "is_dict_of",
+    "lend_dict", "of_class", "own", "runs_code", "static", "writes_of",
 ]  # fmt: skip
 
 _get = object.__getattribute__
@@ -74,11 +74,27 @@ def another_dict(owner: Any) -> BaseException:
 def lend_dict(owner: Any) -> Any:
     """The `__dict__` of the object behind a shadow for traced code, whose writes are seen in it from now on."""
     source = Attribute(_get(owner, "_source"), "__dict__")
-    lent = _get(owner, "_known")["__dict__"] = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
+    lent = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
+    is_dict_of(lent, owner)
+    return lent
+
+
+def is_dict_of(lent: Any, owner: Any) -> None:
+    """`lent` stands for the `__dict__` of the object behind a shadow, wherever it was found."""
+    _get(owner, "_known")["__dict__"] = lent
     _move(owner, lent)
     if isinstance(lent, LentDict):
         lent._loan.behind = functools.partial(_move, owner, lent)
-    return lent
+        place, own_place = lent._loan.source, Attribute(_get(owner, "_source"), "__dict__")
+        if place.key != own_place.key:
+            for each in (place, own_place):
+                _get(owner, "_world").assume(each, "is", lent._loan.real)
+
+
+def dict_of(owner: Any) -> Any:
+    """The `__dict__` of the object behind a shadow; None if it has none."""
+    real = _get(owner, "_real")
+    return real.__dict__ if type(real).__dictoffset__ else None
 
 
 def writes_of(owner: Any) -> Any:

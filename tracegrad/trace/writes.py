@@ -10,6 +10,7 @@ from operator import setitem
 from typing import Any
 
 from tracegrad.trace import shadow
+from tracegrad.trace.attributes import dict_of, is_dict_of, lend_dict
 from tracegrad.trace.classes import genuine
 from tracegrad.trace.effects import (
     Effect,
@@ -40,7 +41,9 @@ class Writes:
     def __init__(self) -> None:
         self._copies: dict[int, Watched] = {}
         self._lent: dict[int, Any] = {}
+        self._reals: dict[int, Any] = {}  # the same by what they stand for
         self._objects: dict[int, Any] = {}
+        self._owners: dict[int, Any] = {}  # the same by their `__dict__`, which may be found by itself
         # Classes and traced functions, which are given out as they are; and the tracers put in them for numbers.
         self._open: dict[Any, dict[str, Any]] = {}
         self._planted: dict[Hashable, tuple[Any, Any, Any, Any]] = {}
@@ -57,6 +60,10 @@ class Writes:
         """What stands for a list, dict, set or deque."""
         made = lend(real, source, world)
         self._lent[id(made)] = made
+        self._reals[id(real)] = made
+        owner = self._owners.get(id(real))
+        if owner is not None:
+            is_dict_of(made, owner)
         return made
 
     @property
@@ -129,6 +136,11 @@ class Writes:
     def watch_object(self, made: Any) -> None:
         """`made` is the shadow of an object."""
         self._objects[id(made)] = made
+        held = dict_of(made)
+        if held is not None:
+            self._owners[id(held)] = made
+            if id(held) in self._reals:
+                lend_dict(made)
 
     def globals_of(self, real: dict[str, Any], world: Any) -> shadow.Globals:
         """The namespace that shadows of functions with these globals run in."""
