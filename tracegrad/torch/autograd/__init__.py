@@ -4,10 +4,11 @@ from tracegrad.torch.autograd import forward_ad, functional, graph
 from tracegrad.torch.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.gradcheck import gradcheck, gradgradcheck
+from tracegrad.torch.autograd.variable import Variable
 from tracegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tracegrad.torch.tape.engine import backward, grad
 
 __all__ = [
-    "Function", "backward", "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad", "gradcheck",
-    "gradgradcheck", "graph", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad",
+    "gradcheck", "gradgradcheck", "graph", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip

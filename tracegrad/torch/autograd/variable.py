@@ -1,0 +1,30 @@
+"""`Variable`, PyTorch's name for a Tensor before 0.4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.tape import Tensor
+
+__all__ = ["Variable"]
+
+
+class _Kind(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor)
+
+
+class Variable(metaclass=_Kind):
+    """A Tensor with the memory of another one, which is a leaf; any Tensor is an instance.
+
+    >>> from tracegrad import tensor
+    >>> x = Variable(tensor([1.0]), requires_grad=True)
+    >>> x, isinstance(x, Variable)
+    (tensor([1.], requires_grad=True), True)
+    """
+
+    def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
+        if not isinstance(data, Tensor):
+            raise TypeError(located(f"Variable data has to be a tensor, but got {type(data).__name__}"))
+        return data.detach().requires_grad_(requires_grad)
