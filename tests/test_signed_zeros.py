@@ -4,6 +4,7 @@ first call, which NumPy answers, and in those that are compiled.
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
@@ -160,3 +161,27 @@ def test_a_bound_that_is_nan_has_the_slope() -> None:
     for _ in range(3):
         got = slopes(np.array([1.0, np.nan, np.nan]), np.array([np.nan, 0.0, np.nan]))
         np.testing.assert_array_equal(got, ([0, 1, 0], [1, 0, 1]))
+
+
+# Longer rows are combined in an order that depends on the vectors of the machine.
+EXTREMA = {
+    "two": lambda x: [np.max(x[:2]), np.min(x[:2]), np.max(x[1:3]), np.min(x[1:3])],
+    "three": lambda x: [np.max(x[:3]), np.min(x[:3]), np.max(x[3:6]), np.min(x[3:6])],
+    "short rows": lambda x: np.max(x.reshape(6, 3), 1),
+    "least of short rows": lambda x: np.min(x.reshape(6, 3), 1),
+    "columns": lambda x: np.max(x.reshape(3, 6), 0),
+    "least of columns": lambda x: np.min(x.reshape(6, 3), 0),
+    "a fused one": lambda x: np.max(x.reshape(6, 3) * 2.0, 1) * 3.0,
+}
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="other machines order zeros")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", EXTREMA)
+def test_the_extremum_of_a_few_zeros_has_numpys_sign_in_every_call(name: str, dtype: str) -> None:
+    f = EXTREMA[name]
+    traced = tg.trace(f)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        x = np.where(rng.random(18) < 0.5, -0.0, 0.0).astype(dtype)
+        same(traced(x), f(x))

@@ -386,12 +386,14 @@ def _flags(t: Any) -> Any:
 def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> list[Any]:
     """`totals`, the best and whether there was a nan, with one more `value`: cheaper than an extremum that keeps nans.
 
-    The flags say that the total means nothing once there was a nan, and that of two zeros either will do.
+    The flags say that the total means nothing once there was a nan. Of two zeros the later one stays, as with NumPy in
+    rows that are shorter than its vectors; where the instruction has an order of zeros, either will do.
     """
     total, seen_nan = totals
-    better = b.fcmp_ordered("<" if combiner == "minimum" else ">", value, total, flags=_NUMBERS)
+    flags = ("nnan",) if _SECOND_ZERO else _NUMBERS
+    stays = b.fcmp_ordered("<" if combiner == "minimum" else ">", total, value, flags=flags)
     is_nan = b.sext(b.fcmp_unordered("uno", value, value), seen_nan.type)
-    return [b.select(better, value, total, flags=_NUMBERS), b.or_(seen_nan, is_nan)]
+    return [b.select(stays, total, value, flags=flags), b.or_(seen_nan, is_nan)]
 
 
 def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, place: Any) -> list[Any]:
