@@ -394,7 +394,7 @@ def test_an_object_that_makes_an_array_of_itself(trace: Any) -> Any:
     yield f(X)
 
 
-@plainly
+@program
 def test_an_object_that_is_converted_by_numpy(trace: Any) -> Any:
     class Held:
         values: Any
@@ -467,7 +467,7 @@ def test_a_cached_function_answers_from_its_cache(trace: Any) -> Any:
     yield f(X), calls
 
 
-@plainly
+@program
 def test_a_cached_function_that_counts_its_calls(trace: Any) -> Any:
     calls: list[Any] = []
 

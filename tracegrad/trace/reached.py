@@ -12,6 +12,7 @@ import numpy as np
 
 from tracegrad.ops import TapeCarrier
 from tracegrad.trace import shadow
+from tracegrad.trace.classes import genuine
 from tracegrad.trace.foreign import is_constant
 from tracegrad.trace.sources import Cell, Global, Source
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
@@ -112,7 +113,7 @@ class Written:
 
 
 def _held(cls: type) -> list[Any]:
-    return [x for name, x in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")]
+    return [genuine(x) for name, x in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")]
 
 
 def _is_space(effect: Any) -> bool:
