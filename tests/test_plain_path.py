@@ -13,6 +13,7 @@ import json
 import math
 import pickle
 import random
+import re
 import statistics
 import struct
 import threading
@@ -29,6 +30,7 @@ from scipy.stats import norm
 
 import tracegrad as tg
 from tracegrad.torch.tape.functional import eager_vjp
+from tracegrad.trace import tracer
 
 X = np.array([0.3, 0.7, 1.1])
 LOCK = threading.Lock()
@@ -239,6 +241,35 @@ def test_an_error_there_says_why_the_call_is_not_compiled() -> None:
         tg.LostDerivativeError, match=r"nextafter takes .*py:\d+\).*plain Python, because .*lock.*py:\d+"
     ):
         tg.grad(f)(X)
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+def test_a_fault_of_tracegrads_own_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tracer, "cast")
+    f = tg.trace(lambda x: float(x) * 2)
+    assert f(np.float32(3.0)) == 6.0
+    told = str(f.explain(np.float32(3.0)))
+    assert re.search(r"NameError: name 'cast' .*, which is an internal error of tracegrad: .* \(.*py:\d+\)", told)
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+@pytest.mark.parametrize("f", [
+    lambda x: missing * x,  # type: ignore[name-defined]  # noqa: F821
+    lambda x: {"a": x}["b"],
+    lambda x: {}[x],
+    lambda x: [x].nothing,  # type: ignore[attr-defined]
+    lambda x: tg.tensor(x).nothing,
+    lambda x: np.testing.assert_array_equal(x, 7.0),
+])  # fmt: skip
+def test_errors_of_the_users_are_not_told_as_tracegrads(f: Any) -> None:
+    traced = tg.trace(f)
+    with pytest.raises(Exception) as plain:  # noqa: PT011 whatever it is
+        f(1.0)
+    with pytest.raises(plain.type):
+        traced(1.0)
+    told = str(traced.explain(1.0))
+    assert f"tracing it raised {plain.type.__name__}" in told
+    assert "internal error" not in told
 
 
 LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {

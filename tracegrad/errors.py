@@ -36,6 +36,7 @@ __all__ = [
     "formats",
     "holding",
     "in_package",
+    "is_internal",
     "located",
     "lost",
     "plainly",
@@ -129,6 +130,31 @@ def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
     inside_numpy = f"{os.sep}numpy{os.sep}" in filename and "site-packages" in filename
     return not filename.startswith((_PACKAGE, "<frozen", MADE)) and not inside_numpy
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether an exception comes from a fault in tracegrad's own code, as far as can be told.
+
+    That is one that an instruction of tracegrad's raised, and no `raise`, on names and objects of tracegrad's own:
+    where tracegrad does what NumPy and Python do with the user's objects, the exceptions are the user's.
+    """
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    if step is None or not step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        return False
+    if isinstance(error, AssertionError):
+        return not error.args  # those with a text are of functions that compare for the user
+    if opcode.opname[step.tb_frame.f_code.co_code[step.tb_lasti]] == "RAISE_VARARGS":
+        return False
+    if isinstance(error, AttributeError):
+        return _is_own(error.obj)
+    return isinstance(error, NameError) or (isinstance(error, KeyError) and any(map(_is_own, error.args)))
+
+
+def _is_own(x: Any) -> bool:
+    kind = x if isinstance(x, type) else type(x)
+    return kind.__module__.partition(".")[0] == "tracegrad"
 
 
 def user_location() -> str:

@@ -11,7 +11,16 @@ import numpy as np
 import tracegrad.trace.quick  # noqa: F401 (which gives tracers shorter ways)
 from tracegrad import tree
 from tracegrad.avals import is_constant
-from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, uncaught, user_file
+from tracegrad.errors import (
+    DTypeError,
+    ShapeError,
+    TracegradError,
+    UnsupportedError,
+    is_internal,
+    located,
+    uncaught,
+    user_file,
+)
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
@@ -407,7 +416,8 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
     inputs = [*builder.inputs, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
     alike = is_plain(error) and not world.changed and not world.natives.disturbed() and builder.all_succeed()
-    why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}"
+    fault = ", which is an internal error of tracegrad: please report it" if is_internal(error) else ""
+    why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}{fault}"
     return Trace(
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
         raised=located(why, _place(error)), error=error if alike else None,
