@@ -123,7 +123,7 @@ def run(package: Package, face: bool, limit: float, each: float) -> dict[str, Ro
         os.devnull,
     )
     place = folder() / "tests" / package.name
-    command = [_python(), "-m", "pytest", *arguments, "--rootdir", place, *package.arguments, "."]
+    command = [_python(), "-m", "pytest", *arguments, "--rootdir", place, *package.arguments, *package.only]
     with open(outcomes.with_suffix(".log"), "w", encoding="utf-8") as log:
         process = subprocess.Popen([str(x) for x in command], cwd=place, env=environment, stdout=log, stderr=log)
         try:
