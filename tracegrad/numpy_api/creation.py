@@ -59,6 +59,8 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
     if peer is None:
         return np.array(object, dtype, copy=copy, ndmin=ndmin)
     given = object
+    if isinstance(object, np.ndarray) and not subok:
+        object = np.asarray(object)  # the elements, without the methods and rules of a subclass
     if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
         object = of_protocol(object) if hasattr(object, "__array__") else np.asarray(object)
     out = to_dtype(_array(object, peer), dtype)
