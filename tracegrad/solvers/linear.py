@@ -79,11 +79,15 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
     return Result(what, x=x, fun=cost @ x, slack=slack, con=con, nit=turns, status=status, success=success)
 
 
+def _is_pair(x: Any) -> bool:
+    return isinstance(x, tuple | list) or (x is not None and np.ndim(x) == 1)
+
+
 def _pairs(bounds: Any, n: int) -> Any:
     """A pair for each unknown."""
     if bounds is None:
         return [(0.0, None)] * n
-    several = len(bounds) == n and all(np.ndim(x) == 1 if x is not None else False for x in bounds)
+    several = len(bounds) == n and all(_is_pair(x) for x in bounds)
     return bounds if several or len(bounds) != 2 else [tuple(bounds)] * n
 
 
