@@ -21,6 +21,7 @@ import numpy as np
 from tracegrad.ir import Value
 from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
+from tracegrad.numpy_api.faces import Faced, stands_for
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
@@ -70,7 +71,9 @@ class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
         choose = self.genuine.dispatcher.dispatch
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            return _asking(choose(args[0].__class__)).__get__(held, cls)(*args, **kwargs)
+            x = args[0]
+            of = stands_for(x) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
+            return _asking(choose(of)).__get__(held, cls)(*args, **kwargs)
 
         functools.update_wrapper(method, self.genuine.func)
         method.register = self.genuine.register  # type: ignore[attr-defined]
