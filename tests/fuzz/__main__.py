@@ -6,7 +6,6 @@ Each program is run op by op, and each tenth compiled too; a failing one is shru
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,8 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no package: they find each other by name
 
 from fuzz.checking import check
+from fuzz.command import Kind, main
 from fuzz.kept import keep
-from fuzz.shrinking import shrunk
 from fuzz.writer import Program, write
 
 
@@ -32,37 +31,11 @@ def _failure(program: Program, compiled: bool, counts: Counter[str] | None = Non
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--programs", type=int, default=1000, help="how many (default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="the first one's seed (default 0)")
-    parser.add_argument("--every", type=int, default=10, help="compile each n-th, 0 for none (default 10)")
-    parser.add_argument("--keep", action="store_true", help="keep what fails, shrunk, as a test")
-    options = parser.parse_args()
-    counts: Counter[str] = Counter()
-    failed = 0
-    for seed in range(options.seed, options.seed + options.programs):
-        compiled = bool(options.every) and seed % options.every == 0
-        program = write(seed)
-        found = _failure(program, compiled, counts)
-        if found:
-            failed += 1
-            small = shrunk(program, lambda p, compiled=compiled: _failure(p, compiled), layout="C")
-            sys.stdout.write(
-                f"-- {seed}{' compiled' * compiled}: {found}\n{small.text}{small.shapes} {small.dtype} {small.layout}\n"
-            )
-            try:
-                check(small, compiled)
-            except Exception as error:
-                sys.stdout.write(f"{type(error).__name__}: {str(error)[:600]}\n")
-            if options.keep:
-                keep(small, seed)
-            sys.stdout.flush()
-    for what, n in sorted(counts.items()):
-        sys.stdout.write(f"{n:7} {what}\n")
-    sys.stdout.write(f"{options.programs} programs from {options.seed} on, {failed} failed\n")
-    return bool(failed)
+def _told(program: Program) -> str:
+    return f"{program.text}{program.shapes} {program.dtype} {program.layout}\n"
 
+
+KIND = Kind(write, check, _failure, _told, keep, {"layout": "C"}, "--programs", 10)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(KIND, "python -m tests.fuzz", __doc__))

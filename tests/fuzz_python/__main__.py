@@ -6,14 +6,13 @@ Each program is run op by op, and each hundredth compiled too; a failing one is 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no package: they find each other by name
 
-from fuzz.shrinking import shrunk
+from fuzz.command import Kind, main
 
 from fuzz_python.checking import Invalid, check
 from fuzz_python.kept import keep
@@ -34,35 +33,7 @@ def _failure(program: Program, compiled: bool, counts: Counter[str] | None = Non
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_python", description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="how many programs (default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="the first one's seed (default 0)")
-    parser.add_argument("--every", type=int, default=100, help="compile each n-th, 0 for none (default 100)")
-    parser.add_argument("--keep", action="store_true", help="keep what fails, shrunk, as a test")
-    options = parser.parse_args()
-    counts: Counter[str] = Counter()
-    failed = 0
-    for seed in range(options.seed, options.seed + options.count):
-        compiled = bool(options.every) and seed % options.every == 0
-        program = write(seed)
-        failure = _failure(program, compiled, counts)
-        if failure:
-            failed += 1
-            small = shrunk(program, lambda p, compiled=compiled: _failure(p, compiled), installed=False)
-            sys.stdout.write(f"-- {seed}{' compiled' * compiled}: {failure}\n{small.told()}")
-            try:
-                check(small, compiled)
-            except Exception as error:
-                sys.stdout.write(f"{type(error).__name__}: {str(error)[:600]}\n")
-            if options.keep:
-                keep(small, seed)
-            sys.stdout.flush()
-    for what, n in sorted(counts.items()):
-        sys.stdout.write(f"{n:7} {what}\n")
-    sys.stdout.write(f"{options.count} programs from {options.seed} on, {failed} failed\n")
-    return bool(failed)
-
+KIND = Kind(write, check, _failure, Program.told, keep, {"installed": False}, "--count", 100)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(KIND, "python -m tests.fuzz_python", __doc__))
