@@ -19,13 +19,13 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import zeros_like
-from tracegrad.torch.autograd.context import face_of, like
+from tracegrad.torch.autograd.context import ARRAYS, face_of, like
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.gradients import zeros
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.functional import eager_vjp
 from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.transforms.custom_call import ARRAYS, Call, CustomRule, keep, kept
+from tracegrad.transforms.custom_call import Call, CustomRule, keep, kept
 from tracegrad.transforms.forward import linear_at, transposing
 from tracegrad.transforms.grad import traced_vjp
 from tracegrad.transforms.opaque import OpaqueFunction

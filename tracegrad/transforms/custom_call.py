@@ -6,19 +6,16 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracegrad import tree
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.pickling import reference
+from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.transforms.opaque import OpaqueFunction
 
-__all__ = ["ARRAYS", "Call", "CustomRule", "keep", "kept"]
-
-ARRAYS = (Carrier, np.ndarray, np.generic)
+__all__ = ["Call", "CustomRule", "keep", "kept"]
 
 
 class CustomRule:
@@ -174,5 +171,6 @@ def keep(ctx: Any, values: Sequence[Any]) -> None:
 
 
 def kept(ctx: Any) -> list[Any]:
+    """The values that were saved so."""
     supply = iter(ctx.saved_tensors)
     return [next(supply) if x is None else x[0] for x in ctx.others]

@@ -21,17 +21,17 @@ from tracegrad.compat.autograd.wrap_util import get_name, wraps
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.ops.custom import opaque
+from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined
-from tracegrad.torch.autograd.opaque import _aside, is_traced
+from tracegrad.torch.autograd.opaque import aside, is_traced
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.transforms.custom_call import keep, kept
 
 __all__ = [
     "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
     "notrace_primitive", "primitive", "register_notrace",
 ]  # fmt: skip
-
-_ARRAYS = (Carrier, np.ndarray, np.generic)
 
 
 class _Rules:
@@ -190,7 +190,7 @@ def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> Non
         if function is None:
             return _zeros(ans)
         if isinstance(function, str):
-            return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
+            return _moved_alone(fun, argnum, g, args, kwargs)
         return inlined(function)(g, ans, *args, **kwargs)
 
     defjvp_argnum(fun, one)
@@ -206,7 +206,12 @@ def def_linear(fun: Any) -> None:
     >>> print(*api.jvp(twice, (3.0,), (10.0,)))
     6.0 20.0
     """
-    defjvp_argnum(fun, lambda argnum, g, ans, args, kwargs: fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs))
+    defjvp_argnum(fun, lambda argnum, g, ans, args, kwargs: _moved_alone(fun, argnum, g, args, kwargs))
+
+
+def _moved_alone(fun: Any, argnum: int, g: Any, args: Any, kwargs: Any) -> Any:
+    """The tangent of a function that is linear in one argument, which moves by `g`."""
+    return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -225,16 +230,6 @@ def _plain(x: Any) -> Any:
     if isinstance(x, Recorded):
         x = x.array
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
-
-
-def _kept(ctx: Any, leaves: Sequence[Any]) -> None:
-    ctx.others = [None if isinstance(x, _ARRAYS) else (x,) for x in leaves]
-    ctx.save_for_backward(*[x for x in leaves if isinstance(x, _ARRAYS)])
-
-
-def _leaves(ctx: Any) -> list[Any]:
-    arrays = iter(ctx.saved_tensors)
-    return [next(arrays) if x is None else x[0] for x in ctx.others]
 
 
 class _Call:
@@ -282,35 +277,35 @@ class _Primitive(Function):
     def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
         outputs = _Plain.apply(call, *leaves)
         ctx.call, ctx.number = call, len(leaves)
-        _kept(ctx, [*leaves, *outputs])
+        keep(ctx, [*leaves, *outputs])
         return outputs  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        call, kept = ctx.call, _leaves(ctx)
-        leaves = kept[: ctx.number]
+        call, saved = ctx.call, kept(ctx)
+        leaves = saved[: ctx.number]
         argnums = call.chosen(ctx.needs_input_grad[1:], leaves, "VJP")
-        pulled = iter(_Derived.apply(_Pull(call, argnums, ctx.number), *kept, *cts))
+        pulled = iter(_Derived.apply(_Pull(call, argnums, ctx.number), *saved, *cts))
         cotangents = [next(pulled) if i in argnums and _is_inexact(x) else None
                       for i, x in zip(call.argnums(leaves), leaves)]  # fmt: skip
         return None, *cotangents
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        call, kept = ctx.call, _leaves(ctx)
-        leaves = kept[: ctx.number]
+        call, saved = ctx.call, kept(ctx)
+        leaves = saved[: ctx.number]
         argnums = call.chosen([t is not None for t in tangents[1:]], leaves, "JVP")
         moved = [t if t is not None else np.zeros(np.shape(x)) if _is_inexact(x) else x
                  for t, x in zip(tangents[1:], leaves)]  # fmt: skip
-        return tuple(_Derived.apply(_Push(call, argnums, ctx.number), *kept, *moved))
+        return tuple(_Derived.apply(_Push(call, argnums, ctx.number), *saved, *moved))
 
 
 def _is_inexact(x: Any) -> bool:
-    return isinstance(x, (*_ARRAYS, float, complex)) and _dtype(x).kind in "fc"
+    return isinstance(x, (*ARRAYS, float, complex)) and _dtype(x).kind in "fc"
 
 
 def _dtype(x: Any) -> np.dtype[Any]:
-    return aval_of(x).dtype if isinstance(x, _ARRAYS) else np.dtype(type(x))
+    return aval_of(x).dtype if isinstance(x, ARRAYS) else np.dtype(type(x))
 
 
 class _Moved:
@@ -389,7 +384,7 @@ class _Push(_Moved):
 
 def _fitted(ct: Any, leaf: Any, what: str) -> Any:
     """What a rule gave for a leaf, as an array of its dtype; ValueError for another shape."""
-    ct = ct if isinstance(ct, _ARRAYS) else np.asarray(ct)
+    ct = ct if isinstance(ct, ARRAYS) else np.asarray(ct)
     if np.shape(ct) != np.shape(leaf):
         if np.size(ct) != np.size(leaf):
             text = f"{what} has the shape {np.shape(ct)}, where the value has the shape {np.shape(leaf)}"
@@ -415,7 +410,7 @@ class _Rule:
         leaves = list(self.leaves)
         for k, x in zip(self.places, arrays):
             leaves[k] = x.copy()
-        with _aside(), no_grad():
+        with aside(), no_grad():
             return self.run(*map(_plain, leaves))
 
 
@@ -437,12 +432,12 @@ class _Derived(Function):
     def forward(ctx: Any, run: _Moved, *leaves: Any) -> tuple[Any, ...]:
         outputs = _ruled(run, leaves)
         ctx.run = run
-        _kept(ctx, leaves)
+        keep(ctx, leaves)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        leaves = _leaves(ctx)
+        leaves = kept(ctx)
         places = [k for k, x in enumerate(leaves) if ctx.needs_input_grad[k + 1] and _is_inexact(x)]
         _, pull = api.vjp(_of_some(ctx.run, leaves, places), *[leaves[k] for k in places])
         found: list[Any] = [None] * len(leaves)
@@ -452,7 +447,7 @@ class _Derived(Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        leaves = _leaves(ctx)
+        leaves = kept(ctx)
         places = [k for k, t in enumerate(tangents[1:]) if t is not None]
         given = [leaves[k] for k in places], [tangents[k + 1] for k in places]
         return tuple(api.jvp(_of_some(ctx.run, leaves, places), *given)[1])

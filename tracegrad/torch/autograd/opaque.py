@@ -27,7 +27,7 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import of_array
 
-__all__ = ["Opaque", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
+__all__ = ["Opaque", "aside", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 
 
 def is_traced(x: Any) -> bool:
@@ -71,7 +71,7 @@ class Opaque:
         """What `forward` gives in the call being traced; where that has no values, what has their kinds, if known."""
         kinds = self.key, *(x.aval for x in arrays)
         try:
-            with _aside(), no_grad():
+            with aside(), no_grad():
                 examples = [x.builder.example(x.node) for x in arrays]
                 found = self.forward(examples)
         except TraceError:
@@ -165,7 +165,7 @@ class _Forward:
 
     def __call__(self, *arrays: Any) -> Any:
         call = self.call
-        with _aside(), no_grad():
+        with aside(), no_grad():
             context, result = call.called(arrays)
         outputs = _several(result)
         if len(outputs) != len(call.outputs):
@@ -199,7 +199,7 @@ class _ForBatch:
         args, batched = list(call.args), [False] * len(call.args)
         for k, x, is_number, many in zip(call.places, arrays, call.numbers, self.batched):
             args[k], batched[k] = x.item() if is_number and not many else x.copy(), many
-        with _aside(), no_grad():
+        with aside(), no_grad():
             try:
                 outputs = self.rule(self.size, batched[1:], args[1:])
                 self._require_batch(outputs)
@@ -229,11 +229,11 @@ class _Backward:
         call, count = self.call, len(self.call.residuals.avals)
         supply = iter(arrays[count:])
         cts = [next(supply) if there else None for there in self.present]
-        with _aside(), no_grad():
+        with aside(), no_grad():
             return call.backward(arrays[:count], cts)
 
 
-def _aside() -> Any:
+def aside() -> Any:
     """While code runs that no trace records."""
     builder: Any = Op.ambient() if Op.ambient is not None else None
     return contextlib.nullcontext() if builder is None else builder.aside()
