@@ -268,7 +268,7 @@ class Dispatcher(Inlinable):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
         if self._warnings.plain(self.name, call.plainly) or self.is_limited(call):
-            return eagerly(self, args, kwargs, call.plainly)
+            return eagerly(self, args, kwargs, call.plainly, call)
         path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
             rewind(call)

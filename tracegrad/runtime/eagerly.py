@@ -44,13 +44,16 @@ if TYPE_CHECKING:
 __all__ = ["as_it_stands", "eagerly", "once"]
 
 
-def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
-    """A call of a traced function that is not compiled, for a reason or because nobody wants it."""
+def eagerly(
+    function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", call: Call | None = None
+) -> Any:
+    """A call of a traced function that is not compiled, for a reason or because nobody wants it; `call` is what its
+    arguments were taken apart to, if they were."""
     if STATE.depth or STATE.level is not None:
         return function.body(*args, **kwargs)
     if function.body is function.fun and function.effects:  # not a derivative, nor a backward pass
         return as_it_stands(function, args, kwargs)
-    return once(function, function.binder.take_apart(args, kwargs), args, kwargs, why)
+    return once(function, call or function.binder.take_apart(args, kwargs), args, kwargs, why)
 
 
 def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
@@ -60,7 +63,7 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
     found = None
     with plainly(why):
         try:
-            if not call.carriers and not any(x is None for x in _inputs(call)):
+            if not call.carriers and not any(map(_is_of_subclass, call.leaves)):
                 found = function._guarded(call, lambda: _recorded(function, call))
         except LostDerivativeError:
             raise
@@ -136,15 +139,13 @@ def _finished(function: Dispatcher, call: Call, found: Found) -> Any:
 
 
 def _inputs(call: Call) -> list[Any]:
-    """The leaves of a call as inputs of a graph: for objects, which a trace of one call takes as they are, any number;
-    None for arrays of other classes."""
-    given: list[Any] = []
-    for x in call.leaves:
-        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
-            given.append(None)
-        else:
-            given.append(x if isinstance(x, np.ndarray | np.generic | float | int | complex) else 0)
-    return given
+    """The leaves of a call as inputs of a graph: for objects, which a trace of one call takes as they are, any
+    number."""
+    return [x if isinstance(x, np.ndarray | np.generic | float | int | complex) else 0 for x in call.leaves]
+
+
+def _is_of_subclass(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and type(x) is not np.ndarray
 
 
 def _recorded(function: Dispatcher, call: Call) -> Found | None:
