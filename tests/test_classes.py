@@ -172,13 +172,13 @@ def test_a_class_has_its_own_functions_again_after_a_trace() -> None:
 def test_another_thread_computes_numbers_while_a_trace_has_the_class() -> None:
     seen: list[Any] = []
     lent = classes.Lent()
-    lent.take(Halved)
+    lent.take(Halved, lambda *_: False)
     try:
         thread = threading.Thread(target=lambda: seen.append(Halved(np.ones(3)).total()))
         thread.start()
         thread.join()
         again = classes.Lent()
-        again.take(Halved)
+        again.take(Halved, lambda *_: False)
         again.restore()
         assert classes.genuine(vars(Filled)["total"]) is not vars(Filled)["total"], "the first still has it"
     finally:

@@ -126,9 +126,14 @@ def all_of(x: Any) -> list[Any]:
 _COLLECTIONS: tuple[Any, ...] = (list, deque, OrderedDict, dict, set, frozenset, bytearray)
 
 
+def _kind_of(x: Any) -> Any:
+    """The class of Python's that a collection is of."""
+    return next((kind for kind in _COLLECTIONS if isinstance(x, kind)), type(x))
+
+
 def items_in(x: Any) -> Iterable[Any]:
     """All that is in a collection, pairs if it is a dict; its own methods do not notice."""
-    kind = next((kind for kind in _COLLECTIONS if isinstance(x, kind)), type(x))
+    kind = _kind_of(x)
     found: Iterable[Any] = kind.items(x) if issubclass(kind, dict) else kind.__iter__(x)
     return found
 
@@ -138,7 +143,7 @@ def copied(x: Any) -> Any:
     cls: Any = type(x)
     if not is_user_code(cls):
         return copy.copy(x)
-    kind = next(kind for kind in _COLLECTIONS if isinstance(x, kind))
+    kind = _kind_of(x)
     made = kind.__new__(cls)
     if isinstance(x, dict):
         if isinstance(x, defaultdict):

@@ -43,6 +43,7 @@ from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, copied, keys_of
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.classes import CACHED
 from tracegrad.trace.drawing import generator_of, is_random, random_of
 from tracegrad.trace.drawn import Drawn, Traced, is_generator
 from tracegrad.trace.effects import asked_again
@@ -61,8 +62,6 @@ from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
 
 __all__ = ["World"]
-
-_CACHED = type(functools.lru_cache(len))
 
 
 def _fields(x: Any) -> list[Any]:
@@ -353,7 +352,7 @@ class World(Assumptions):
             return self._partial(value, source)
         if type(value) is np.vectorize:
             return self._vectorized(value, source)
-        if isinstance(value, _CACHED):
+        if isinstance(value, CACHED):
             return cached(value, Attribute(source, "__wrapped__"), self)
         if isinstance(value, types.ModuleType):
             return module(self, value)

@@ -25,7 +25,7 @@ from tracegrad.numpy_api.faces import Faced, stands_for
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
-__all__ = ["Lent", "descriptors", "for_c", "functions_of", "genuine", "hook"]
+__all__ = ["CACHED", "Lent", "descriptors", "for_c", "functions_of", "genuine", "hook"]
 
 # What Python calls at times of its own.
 _PLUMBING = {"__del__"}
@@ -90,7 +90,7 @@ class _Held:
     def __get__(self, held: Any, cls: Any = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
         found = self.genuine if world is None else world.natives.held(self.genuine)
-        if not isinstance(self.genuine, _CACHED):
+        if not isinstance(self.genuine, CACHED):
             return found
         return found if held is None else types.MethodType(found, held)
 
@@ -98,8 +98,8 @@ class _Held:
         return self.__get__(None)(*args, **kwargs)
 
 
-_CACHED = type(functools.lru_cache(len))
-_HELD: tuple[Any, ...] = (_CACHED, functools.partial, np.vectorize)
+CACHED = type(functools.lru_cache(len))
+_HELD: tuple[Any, ...] = (CACHED, functools.partial, np.vectorize)
 _MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _Held)
 
 
@@ -145,10 +145,6 @@ def descriptors(cls: type) -> list[tuple[str, Any]]:
     return known
 
 
-def _never(*_: Any) -> bool:
-    return False
-
-
 class Lent:
     """The attributes of classes that one trace runs as shadows."""
 
@@ -162,7 +158,7 @@ class Lent:
         """Whether this function runs as a shadow wherever the trace calls it."""
         return function in self._functions
 
-    def take(self, cls: type, holds: Callable[[type, str, Any], bool] = _never) -> None:
+    def take(self, cls: type, holds: Callable[[type, str, Any], bool]) -> None:
         """Let the functions of a class, and of its bases, run as shadows where a trace calls them, and let a trace find
         shadows of what they hold, where `holds` says that it has them."""
         for c in cls.__mro__:

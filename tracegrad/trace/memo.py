@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ops import Carrier
 from tracegrad.trace import shadow
+from tracegrad.trace.classes import CACHED
 from tracegrad.trace.foreign import is_constant
 from tracegrad.trace.reached import Written, variables
 from tracegrad.trace.sources import Names, Source
@@ -212,10 +213,7 @@ def _reached(real: Any) -> list[types.FunctionType]:
 
 
 def _is_function(x: Any) -> bool:
-    return is_user_function(x) or isinstance(x, type(_EXAMPLE))
-
-
-_EXAMPLE = functools.lru_cache(len)
+    return is_user_function(x) or isinstance(x, CACHED)
 
 
 def _is_code(x: Any) -> bool:

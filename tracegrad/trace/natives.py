@@ -1,9 +1,10 @@
 """What code that a trace runs as it is may read from outside.
 
-Classes are given to traced code as they are. Their methods run as shadows (`tracegrad.trace.classes`), but for those
-of copying, pickling and hashing; what these and classes hold, nobody sees being read. So when the trace ends,
-everything that the names in such code may mean is guarded, whether it was read or not: attributes of classes, and
-globals and closure variables of such methods and of the functions they call.
+Classes are given to traced code as they are. Their methods run as shadows (`tracegrad.trace.classes`), but for
+`__del__`, and traced code gets shadows of the containers and objects that they hold; what else these methods and
+classes hold, nobody sees being read. So when the trace ends, everything that the names in such code may mean is
+guarded, whether it was read or not: attributes of classes, and globals and closure variables of such methods and of
+the functions they call.
 """
 
 from __future__ import annotations

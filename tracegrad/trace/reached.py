@@ -12,7 +12,7 @@ import numpy as np
 
 from tracegrad.ops import TapeCarrier
 from tracegrad.trace import shadow
-from tracegrad.trace.classes import genuine
+from tracegrad.trace.classes import CACHED, genuine
 from tracegrad.trace.foreign import is_constant
 from tracegrad.trace.sources import Cell, Global, Source
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
@@ -21,7 +21,6 @@ __all__ = ["Written", "variables"]
 
 # Of more objects nobody asks whether one of them was written to.
 _MOST_REACHED = 10_000
-_CACHED = type(functools.lru_cache(len))
 _LISTS = (list, tuple, set, frozenset, deque)
 
 
@@ -103,7 +102,7 @@ class Written:
             return [x.func, x.args, x.keywords, *vars(x).values()]
         if isinstance(x, types.MethodType):
             return [x.__func__, x.__self__]
-        if isinstance(x, staticmethod | classmethod | _CACHED):
+        if isinstance(x, staticmethod | classmethod | CACHED):
             return [x.__wrapped__]
         if isinstance(x, property):
             return [x.fget, x.fset, x.fdel]
