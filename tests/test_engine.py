@@ -325,3 +325,81 @@ def test_where_lets_no_nan_out_of_the_branch_not_taken(name: str) -> None:
     assert plain.tolist()[:2] == [0.0, 0.0]
     (second,) = grad(recorded.sum(), x)
     assert np.isfinite(second.numpy()).all()
+
+
+_BY_ANSWER = {  # the second derivative by the answer: what PyTorch, which saves that alone, gives for a weight of 1
+    "tanh": (tg.tanh, lambda y: -2.0 * y),
+    "sigmoid": (tg.sigmoid, lambda y: 1.0 - 2.0 * y),
+    "expm1": (tg.expm1, np.ones_like),
+}
+
+
+@pytest.mark.parametrize("name", _BY_ANSWER)
+def test_a_recorded_derivative_depends_on_the_answer_of_what_saves_that(name: str) -> None:
+    function, by_answer = _BY_ANSWER[name]
+    x = tg.tensor([0.4, -3.0, 0.0], requires_grad=True)
+    y = function(x)
+    y.retain_grad()
+    (g,) = tg.autograd.grad(y.sum(), x, create_graph=True)
+    y.grad = None
+    g.sum().backward()
+    np.testing.assert_allclose(y.grad.numpy(), by_answer(y.detach().numpy()), rtol=1e-12)
+    h = 1e-5
+    first = [tg.autograd.grad(function(z := (x.detach() + d).requires_grad_()).sum(), z)[0] for d in (h, -h)]
+    np.testing.assert_allclose(x.grad.numpy(), (first[0] - first[1]).numpy() / (2 * h), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", _BY_ANSWER)
+def test_second_derivatives_by_the_answer_are_the_same_in_traces_and_have_all_digits(name: str) -> None:
+    function, _ = _BY_ANSWER[name]
+
+    def second(x: tg.Tensor) -> tg.Tensor:
+        y = (x * 1.0).requires_grad_()
+        (g,) = tg.autograd.grad(function(y).sum(), y, create_graph=True)
+        return tg.autograd.grad((g * g).sum(), y)[0]
+
+    x = tg.tensor([0.4, -30.0, 30.0, 400.0, 0.0])
+    np.testing.assert_allclose(tg.trace(second)(x).numpy(), second(x).numpy(), rtol=1e-14)
+    if name == "tanh":
+        assert second(x)[1].item() == pytest.approx(2 * 4**2 * 2 * math.exp(-120.0), rel=1e-12)
+
+
+def _recorded_then_overwritten(function: Any, overwritten: int) -> Any:
+    x = tg.tensor([0.3, 0.5], requires_grad=True)
+    values = [inner := x * 1.0, function(inner)]
+    (g,) = tg.autograd.grad(values[1].sum(), x, create_graph=True)
+    with tg.no_grad():
+        values[overwritten].mul_(3.0)
+    return tg.autograd.grad(g.sum(), x)[0].tolist()
+
+
+class _Cubed(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return ct * 3.0 * x * x
+
+
+@pytest.mark.parametrize(
+    ("function", "overwritten"),
+    [
+        (tg.sin, 0),
+        (lambda x: x**3, 0),
+        (_Cubed.apply, 0),
+        (lambda x: tg.var(x) ** 2, 0),
+        (tg.tanh, 1),
+        (tg.exp, 1),
+    ],
+)
+def test_an_update_after_a_recorded_pass_is_an_error_in_the_next(function: Any, overwritten: int) -> None:
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        _recorded_then_overwritten(function, overwritten)
+
+
+def test_an_update_after_a_recorded_pass_of_what_it_does_not_read_is_none() -> None:
+    assert _recorded_then_overwritten(tg.tanh, 0) == pytest.approx([-0.5331818782014544, -0.7268619813835874])

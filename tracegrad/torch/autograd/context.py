@@ -112,7 +112,7 @@ class SavedTensor:
 
     def unpack(self, node: Any) -> Any:
         """The value, on the tape."""
-        return self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node)
+        return self.saved.sharing(self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node))
 
     def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         """Keep what `pack` makes of the value instead."""

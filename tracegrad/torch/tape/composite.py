@@ -91,6 +91,8 @@ class CompositeNode(Node):
                 # A leaf that is two of the inputs is one Tensor: what one of them gets is not for the other.
                 values[k] = x._alias() if id(x) in inputs else x
                 inputs.add(id(x))
+            for (_, k, _), (saved, _, _) in zip(self.recipe.watched, self.checks):
+                values[k] = saved.sharing(values[k])
             self.recipe.repeat(values)
             return self._swept(values, cts)
         placed = self._placed(cts) if self.recipe.selects else None

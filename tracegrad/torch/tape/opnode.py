@@ -17,21 +17,11 @@ from tracegrad import ad
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import (
-    arctanh,
-    divide,
-    expm1,
-    log,
-    log1p,
-    power,
-    sigmoid,
-    sign,
-    subtract,
-    tanh,
-    where,
-)
+from tracegrad.ops.elementwise import divide, power, sign, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape, sum_over
 from tracegrad.ops.op import Carrier, Op
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.answers import INVERSES, pulled_by_answer
 from tracegrad.torch.tape.batched import Batched
 from tracegrad.torch.tape.names import node_name, saved_names, saved_options, saved_result, wraps_numbers
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
@@ -41,14 +31,6 @@ from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Moving, Nod
 __all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "plan_of", "remembered", "step_node", "summed_to"]
 
 _ndarray = np.ndarray
-
-# PyTorch saves only the answer of these, so that the operand may be updated in place. The rules have more digits with
-# the operand; after an update its value follows from the answer.
-INVERSES: dict[Op, Callable[[Any], Any]] = {
-    expm1: log1p,
-    sigmoid: lambda y: subtract(log(y), log1p(-y)),
-    tanh: arctanh,
-}
 
 
 class Plan:
@@ -169,6 +151,8 @@ class OpNode(Node):
             if rules and ct.dtype.kind != "c":
                 return self._computed(rules, ct, answer, operands)
         if recording:
+            if plan.inverse is not None and STATE.level is None and answer.dtype.kind == "f":
+                return [pulled_by_answer(plan.op, self, ct, self.answer, operands[0])]
             operands, answer = self._recorded(operands, answer)
         if plan.op.pulls_all:
             return self._pulled_at_once(ct, answer, operands)
@@ -258,8 +242,8 @@ class OpNode(Node):
 
     def _recorded(self, operands: tuple[Any, ...], answer: Any) -> tuple[tuple[Any, ...], Any]:
         """What was saved, as Tensors on the tape."""
-        arrays = tuple([rewrap(x, e) for x, e in zip(operands, self.edges)])
-        return arrays, divide(*arrays) if self.plan.again else rewrap(answer, self)
+        arrays = tuple([_opened(s, x, e) for s, x, e in zip(self.operands, operands, self.edges)])
+        return arrays, divide(*arrays) if self.plan.again else _opened(self.answer, answer, self)
 
     def release(self) -> None:
         if self.plan.saves:
@@ -341,7 +325,13 @@ class OpNode(Node):
         if raw:
             return RawSaved(saved, edge)
         own = (edge[0] if edge.__class__ is tuple else edge) is self
-        return rewrap(saved.value(edge, own=own), edge)
+        return saved.sharing(rewrap(saved.value(edge, own=own), edge))
+
+
+def _opened(saved: Any, array: Any, edge: Any) -> Any:
+    """The array that was saved, as a Tensor on the tape; what was not saved stays."""
+    x = rewrap(array, edge)
+    return saved.sharing(x) if saved.__class__ is Saved else x
 
 
 def _moves(x: Any) -> bool:
@@ -390,8 +380,9 @@ class SeveralNode(OpNode):
         given = [x.value(e) if x.__class__ is Saved else x for x, e in zip(self.operands, self.edges)]
         made = [x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(self.answer, edges)]
         if recording:
-            given = [rewrap(x, e) for x, e in zip(given, self.edges)]
-            made = [rewrap(x, e if _moves(getattr(x, "array", x)) else None) for x, e in zip(made, edges)]
+            given = [_opened(s, x, e) for s, x, e in zip(self.operands, given, self.edges)]
+            tied = [e if _moves(getattr(x, "array", x)) else None for x, e in zip(made, edges)]
+            made = [_opened(s, x, e) for s, x, e in zip(self.answer, made, tied)]
         return tuple(given), tuple(made)
 
     def keeps(self) -> list[tuple[Saved, Any]]:

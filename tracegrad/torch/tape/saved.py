@@ -48,6 +48,13 @@ class Saved:
             return array()
         return array if array.__class__ is not Moving or STATE.level is not None else array.array
 
+    def sharing(self, x: Any) -> Any:
+        """The Tensor `x` of this array, with the version counter of its memory: what is recorded of it notices updates,
+        as what it was saved from would."""
+        if self.counter is not _FIXED:
+            x._counter = self.counter
+        return x
+
     def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
         """The error for an update in place; `counter` may name the operation that did it."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
