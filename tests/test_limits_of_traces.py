@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.errors import PerformanceWarning
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.endings import MOST_ATTEMPTS
 
 
 def new_kind() -> type:
@@ -104,3 +107,68 @@ def test_a_write_at_indices_of_a_tensor_is_traced_once_and_the_last_write_counts
         for found, right in zip(slope(*tensors), (of_x, of_z)):
             np.testing.assert_allclose(found.numpy(), right)
     assert f.cache_info().traces == slope.cache_info().traces == 1
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One element for each time that a function has been run to trace it."""
+    module, seen = importlib.import_module("tracegrad.trace.trace"), list[Any]()
+    trace_call = module._trace_call
+
+    def counted(*args: Any) -> Any:
+        seen.append(args[0])
+        return trace_call(*args)
+
+    monkeypatch.setattr(module, "_trace_call", counted)
+    return seen
+
+
+@pytest.mark.parametrize("turns", [3, 4, 6, 9])
+def test_a_loop_of_three_turns_around_a_folded_one_is_not_within_it(attempts: list[Any], turns: int) -> None:
+    def shifted(x: Any, m: int) -> Any:
+        for _ in range(3):
+            for _ in range(m):
+                total, n = sum(t * t for t in x), 0
+                while total < 3 and n < 9:
+                    x[1:] = x[:-1]
+                    total, n = total * 0.5 + 0.4, n + 1
+        return x
+
+    f = tg.trace(shifted)
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=6)
+        expected = shifted(x.copy(), turns)
+        np.testing.assert_allclose(f(x, turns), expected, rtol=1e-14)
+    assert len(attempts) < 16
+
+
+def restarting(key: Any) -> Any:
+    """A function that asks for another trace each time that it is traced."""
+
+    def f(x: Any) -> Any:
+        builder = current_trace()
+        if builder is not None:
+            raise builder.restarts(key(), "a test wants it")
+        return np.sin(x) * 2
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("key", "most", "why"),
+    [
+        (lambda: ("the", "same"), 5, "would be traced again without an end, because a test wants it"),
+        (lambda: ("another", object()), MOST_ATTEMPTS + 1, "was traced 100 times in .* because a test wants it"),
+    ],
+)
+def test_a_trace_that_begins_again_without_an_end_ends_in_a_plain_run_that_says_why(
+    attempts: list[Any], key: Any, most: int, why: str
+) -> None:
+    f = tg.trace(restarting(key))
+    x = np.linspace(0.0, 1.0, 3)
+    with pytest.warns(PerformanceWarning, match=rf"runs as plain Python, uncompiled: it {why} \(.*py:\d+\)"):
+        np.testing.assert_array_equal(f(x), np.sin(x) * 2)
+    assert len(attempts) <= most
+    for k in range(3):
+        np.testing.assert_array_equal(f(x + k), np.sin(x + k) * 2)
+    assert len(attempts) <= most

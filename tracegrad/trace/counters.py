@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
+from itertools import count
 from operator import index
 from types import CodeType
 from typing import Any
@@ -36,8 +37,8 @@ class Counter:
     """The iterator over a range, which is known by the frame and the instruction that asks it for the next number."""
 
     __slots__ = (
-        "__weakref__", "at", "begun", "builder", "first", "folded", "instruction", "looked", "looped", "span",
-        "start", "step", "stop", "turns",
+        "__weakref__", "at", "begun", "builder", "first", "folded", "instruction", "looked", "looped", "number",
+        "span", "start", "step", "stop", "turns",
     )  # fmt: skip
 
     def __init__(self, builder: TraceBuilder, start: Any, stop: Any, step: int):
@@ -49,6 +50,7 @@ class Counter:
         self.first = self.begun  # where the first turn has ended
         self.looked: Look = ()  # like what it began, if it is known then that it may be long
         self.instruction: tuple[CodeType, int] | None = None
+        self.number = 0  # those of loops around it are less
 
     def __iter__(self) -> Counter:
         return self
@@ -88,7 +90,7 @@ class Counter:
         return at
 
     def _begin(self, frame: Any) -> None:
-        self.instruction = frame.f_code, frame.f_lasti
+        self.instruction, self.number = (frame.f_code, frame.f_lasti), next(_NUMBERS)
         _COUNTERS[id(frame), frame.f_lasti] = self
         if self._may_fold and (self._is_wanted_folded or self._is_foreseen(frame)):
             self._fold()
@@ -161,7 +163,7 @@ class Counter:
     @property
     def _is_within(self) -> bool:
         """Whether a loop around this one is folded."""
-        return any(x.folded for x in _under_way(self.builder))
+        return any(x.folded and x.number < self.number for x in _under_way(self.builder))
 
     @property
     def _nodes(self) -> int:
@@ -219,6 +221,7 @@ class Counter:
 
 # Those of loops under way: a loop that begins enters its own.
 _COUNTERS: WeakValueDictionary[tuple[int, int], Counter] = WeakValueDictionary()
+_NUMBERS = count(1)
 
 
 def counter_of(frame: Any, instruction: int) -> Counter | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Hashable
 from typing import Any
 
 __all__ = [
     "ARRAYS", "COMPUTED", "ENTERED", "FOLDED", "GROWS", "KINDS", "LISTS", "PEELED", "STEPS", "TABLES", "TRUTHS",
-    "TURN_BY_TURN", "VIEWS", "WITHIN", "Restarts", "RunsPlainly",
+    "TURN_BY_TURN", "VIEWS", "WITHIN", "Attempts", "Restarts", "RunsPlainly",
 ]  # fmt: skip
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
@@ -20,10 +22,15 @@ __all__ = [
 TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS, KINDS, VIEWS = "truths", "turn by turn", "folded", "arrays", "kinds", "views"
 ENTERED, PEELED, GROWS, WITHIN, TABLES = "entered", "peeled", "grows", "within", "tables"
 LISTS, COMPUTED, STEPS = "lists", "computed", "steps"
+# So often, a trace of one call begins again, or so often within so many seconds, before the call is to run plainly.
+# Programs with loops of all kinds begin again up to five times.
+MOST_ATTEMPTS, MOST_SLOW_ATTEMPTS, MOST_SECONDS = 100, 8, 30.0
 
 
 class RunsPlainly(BaseException):
     """The code that is traced has to run as plain Python. No `except Exception` of its own is to catch this."""
+
+    place = ""  # the user's line, where it is not the one that raised
 
 
 class Restarts(RunsPlainly):
@@ -32,3 +39,29 @@ class Restarts(RunsPlainly):
     def __init__(self, why: str, key: Any):
         super().__init__(why)
         self.key = key
+
+
+class Attempts:
+    """How often the trace of one call has begun again: there is an end to it, whatever loops are taken for."""
+
+    def __init__(self) -> None:
+        self._count, self._begun = 0, time.perf_counter()
+
+    def again(self, restart: Restarts, before: frozenset[Hashable], varying: set[Hashable]) -> RunsPlainly | None:
+        """Let what is `varying` be that of another trace after this one, of which it was `before`. Why the call is to
+        run plainly instead, if it is."""
+        self._count += 1
+        varying.add(restart.key)
+        seconds = time.perf_counter() - self._begun
+        same = restart.key is not None and varying == before  # the next trace would do the same
+        if self._count >= MOST_ATTEMPTS or (self._count >= MOST_SLOW_ATTEMPTS and seconds > MOST_SECONDS):
+            why = f"it was traced {self._count} times in {seconds:.0f} s, and again because {restart}"
+        elif same and TURN_BY_TURN in before:
+            why = f"it would be traced again without an end, because {restart}"
+        else:
+            if same:
+                varying.add(TURN_BY_TURN)
+            return None
+        end = RunsPlainly(why)
+        end.place = restart.place
+        return end

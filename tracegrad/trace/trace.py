@@ -35,7 +35,7 @@ from tracegrad.trace.describe import describe
 from tracegrad.trace.drawing import generator_of
 from tracegrad.trace.drawn import is_generator, rewind
 from tracegrad.trace.effects import Effect, writer
-from tracegrad.trace.endings import COMPUTED, FOLDED, TURN_BY_TURN, Restarts, RunsPlainly
+from tracegrad.trace.endings import COMPUTED, FOLDED, TURN_BY_TURN, Attempts, Restarts, RunsPlainly
 from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
 from tracegrad.trace.histories import require_settled
 from tracegrad.trace.host import Constants
@@ -196,21 +196,21 @@ def trace_call(
     Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line.
     """
     asked = set() if varying is None else varying
+    attempts, endless = Attempts(), None
     while True:
         now = frozenset(asked)
         given = answers.given if answers is not None and answers.varying == now else ()
-        found = _trace_call(fun, body, call, given, asked, shared)
-        if isinstance(found, Trace):
-            late = found.world.late
-            if isinstance(late, Restarts):
-                asked.add(late.key)
-                continue
-            found = found if late is None else _given_up(found, str(late))
-            # What a trace knows of loops from others is as if it had been known when it began.
-            found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
-            forget_short(asked)
-            return found
-        asked.add(found)
+        found = _trace_call(fun, body, call, given, asked, shared, endless)
+        late = found.world.late if isinstance(found, Trace) else found
+        if isinstance(late, Restarts):
+            endless = attempts.again(late, now, asked)
+            continue
+        assert isinstance(found, Trace)
+        found = found if late is None else _given_up(found, str(late))
+        # What a trace knows of loops from others is as if it had been known when it began.
+        found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
+        forget_short(asked)
+        return found
 
 
 def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -243,8 +243,9 @@ def _trace_call(
     answers: Sequence[Any],
     varying: Collection[Hashable],
     shared: bool,
-) -> Trace | Hashable:
-    """As `trace_call`; or what is to be `varying` in the trace that has to be made instead."""
+    endless: RunsPlainly | None,
+) -> Trace | Restarts:
+    """As `trace_call`; or what asks for another trace instead. Where those are `endless`, the call runs plainly."""
     rewind(call)
     builder = TraceBuilder(Tracer, Number, answers)
     builder.foresees = not answers  # which are those of a trace that knew what is `varying`
@@ -261,6 +262,8 @@ def _trace_call(
     unusual[block] = None
     try:
         with recording(builder), on_call(call), as_usual():
+            if endless is not None:
+                raise endless
             with uncaught():
                 result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
             disturbed = world.natives.disturbed()
@@ -271,12 +274,13 @@ def _trace_call(
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except Restarts as restart:
-        key: Hashable = restart.key
-        return key
+        restart.place = _place(restart)
+        return restart.with_traceback(None)
     except BaseException as error:
         loops = builder.circles is not None and builder.circles.found
         if loops and (isinstance(error, UnsupportedError) or is_unforeseen(error)):
-            return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about
+            # What the loops leave are no constants, which is what it may be about.
+            return Restarts("what loops leave is asked for", TURN_BY_TURN)
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun, call)
         return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
@@ -417,10 +421,11 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
     alike = is_plain(error) and not world.changed and not world.natives.disturbed() and builder.all_succeed()
     fault = ", which is an internal error of tracegrad: please report it" if is_internal(error) else ""
+    place = error.place if isinstance(error, RunsPlainly) else ""
     why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}{fault}"
     return Trace(
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
-        raised=located(why, _place(error)), error=error if alike else None,
+        raised=located(why, place or _place(error)), error=error if alike else None,
         layouts=builder.memory.layouts(inputs), script=tuple(builder.script),
     )  # fmt: skip
 
