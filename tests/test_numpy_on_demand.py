@@ -278,6 +278,19 @@ def test_what_is_made_inside_is_changed_when_it_is_said(statement: str) -> None:
     np.testing.assert_allclose(tg.trace(scope["function"])(x), scope["function"](x), rtol=1e-15, atol=1e-15)
 
 
+def test_counts_of_nothing_are_integers_whatever_the_weights() -> None:
+    nothing, weights = np.zeros(0, int), np.zeros(0)
+    got, wanted = tg.trace(lambda k, w: np.bincount(k, w, 3))(nothing, weights), np.bincount(nothing, weights, 3)
+    np.testing.assert_array_equal(got, wanted)
+    assert got.dtype == wanted.dtype
+
+
+def test_the_average_along_an_axis_of_no_means_is_numpys_error() -> None:
+    for average in (np.average, tg.trace(np.average), tg.trace(lambda x, axis: np.average(x, axis))):
+        with pytest.raises(ZeroDivisionError):
+            average(np.zeros((0, 2)), 1)
+
+
 def test_the_class_of_arrays_makes_empty_ones_and_stays_a_class() -> None:
     def filled(x: Any) -> Any:
         y, z = np.ndarray((2, x.size), order="F"), np.ndarray(3, dtype=np.float32)

@@ -21,6 +21,8 @@ def same(got: Any, wanted: Any) -> None:
     got, wanted = np.asarray(got), np.asarray(wanted)
     assert got.dtype == wanted.dtype
     np.testing.assert_array_equal(got, wanted)
+    if wanted.dtype.kind == "c":
+        return same(np.stack([got.real, got.imag]), np.stack([wanted.real, wanted.imag]))
     numbers = ~np.isnan(wanted)
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(wanted)[numbers])
 
@@ -185,3 +187,38 @@ def test_the_extremum_of_a_few_zeros_has_numpys_sign_in_every_call(name: str, dt
     for _ in range(8):
         x = np.where(rng.random(18) < 0.5, -0.0, 0.0).astype(dtype)
         same(traced(x), f(x))
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------
+SUMS = {
+    "sum": np.sum, "nansum": np.nansum, "mean": np.mean, "nanmean": np.nanmean, "median": np.median,
+    "nanmedian": np.nanmedian, "average": np.average, "first axis": lambda x: np.sum(x, 0),
+    "last axis": lambda x: np.sum(x, -1, keepdims=True), "no axis": lambda x: np.sum(x, ()),
+    "where": lambda x: np.sum(x, where=True), "of pairs": lambda x: np.sum(np.broadcast_to(x, (2, *x.shape)), 0),
+    "of one": lambda x: np.sum(x[None], 0), "of a constant": lambda x: np.sum(np.full(3, -0.0)) + x,
+    "along an axis of two": lambda x: np.sum(np.stack([x, x]), 0), "cumulative": lambda x: np.cumsum(x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_of_minus_zeros_alone_begins_with_zero_as_numpys(name: str, dtype: str) -> None:
+    if dtype == "complex64" and "median" in name:
+        return
+    for shape in ((), (1,), (1, 1), (2, 3), (9, 2)):
+        if shape or "axis" not in name or name == "no axis":
+            x = np.full(shape, -0.0, dtype)
+            f = tg.trace(SUMS[name])
+            for _ in range(2):
+                same(f(x), SUMS[name](x))
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "ptp", "any", "all", "argmax", "argmin", "nansum"])
+def test_a_number_has_an_axis_for_the_reductions_that_numpy_has_it_for(name: str) -> None:
+    f = tg.trace(lambda x, axis: getattr(np, name)(x, axis=axis))
+    same(f(np.array(-2.0), 0), getattr(np, name)(np.array(-2.0), 0))
+    same(f(np.array(-2.0), -1), getattr(np, name)(np.array(-2.0), -1))
+    with pytest.raises(np.exceptions.AxisError):
+        f(np.array(-2.0), 1)
+    with pytest.raises(np.exceptions.AxisError):
+        tg.trace(lambda x: np.mean(x, axis=0))(np.array(-2.0))

@@ -120,8 +120,14 @@ class _Copies:
             x = self.kernel.body[k]
             over = tuple(var for var in x.over if var not in gone)
             reduced = replace(x, address=address, value=total, over=over)
-            self.body.append(reduced if over else Store(x.buffer, address, total))
+            self.body.append(reduced if over else Store(x.buffer, address, self._begun(x.combiner, total)))
         return self.body
+
+    def _begun(self, combiner: str, total: Operand) -> Operand:
+        """`total` as it is where a reduction begins with its identity: to NumPy a sum of -0.0 alone is 0.0."""
+        if (combiner, total.dtype[0]) != ("add", "f"):
+            return total
+        return self.emit(Compute(self.new(total), "add", (total, Operand("", total.dtype, "0.0"))))
 
     def new(self, like: Operand) -> Operand:
         self.count += 1

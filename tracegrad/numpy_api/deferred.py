@@ -17,7 +17,7 @@ __all__ = ["MATRICES", "MODULES", "POLYNOMIAL", "SHADOWS", "Unless"]
 MODULES = {
     "nans": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",
     "quantiles": "median percentile quantile nanmedian nanpercentile nanquantile",
-    "statistics": "cov corrcoef",
+    "statistics": "average cov corrcoef",
     "ranges": "geomspace linspace logspace",
     "histograms": "histogram histogram_bin_edges histogram2d histogramdd bincount digitize",
     "samples": "interp gradient convolve correlate unwrap",

@@ -12,8 +12,6 @@ from tracegrad.numpy_api import ordered
 from tracegrad.numpy_api.operands import (
     arrays,
     assigned,
-    has_value,
-    promoted,
     raveled,
     rounded_once,
     to_dtype,
@@ -55,9 +53,16 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _reduce(op: Callable[..., Any], name: str, x: Any, axis: Any, keepdims: bool, **params: Any) -> Any:
-    axes = normalize_axes(name, axis, len(x.shape))
+    axes = _axes(name, axis, len(x.shape))
     out = op(x, axes=axes, **params)
     return keep_axes(out, x.shape, axes) if keepdims else out
+
+
+def _axes(name: str, axis: Any, rank: int) -> tuple[int, ...]:
+    """The axes of a reduction; those that are ufuncs' take 0 and -1 for a number too, as NumPy's do."""
+    if rank == 0 and hasattr(axis, "__index__") and axis in (0, -1) and name not in ("mean", "var", "norm"):
+        return ()
+    return normalize_axes(name, axis, rank)
 
 
 def _one(a: Any) -> Any:
@@ -227,38 +232,6 @@ def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: floa
     return root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
-@implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
-    """`np.average`."""
-    if weights is None:
-        x = to_float(_one(a))
-        out = mean(x, axis, None, None, keepdims)
-        count = float(reduction.count_of(x, normalize_axes("average", axis, len(x.shape))))
-        total = linear.full(shape=out.shape, value=count, dtype=out.dtype.name)
-    else:
-        x, w = promoted([to_float(v) for v in arrays(a, weights)])
-        w = weights_along(x, w, axis)
-        total = sum(w, axis, None, None, keepdims)
-        none = any_(equal(total, 0.0))
-        if has_value(none) and bool(none):
-            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-        out = divide(sum(multiply(x, w), axis, None, None, keepdims), total)
-    return (out, total) if returned else out
-
-
-def weights_along(x: Any, w: Any, axis: Any) -> Any:
-    """A weight for each element: `w` has all axes, or those named, in their order."""
-    if w.shape == x.shape:
-        return w
-    if axis is None:
-        raise TypeError(located("Axis must be specified when shapes of a and weights differ."))
-    axes = [normalize_axis("average", k, len(x.shape)) for k in np.atleast_1d(axis).tolist()]
-    if w.shape != tuple([x.shape[k] for k in axes]):
-        raise ShapeError(located(f"average: weights of shape {w.shape} do not fit shape {x.shape} along axis {axis}"))
-    w = transpose(w, perm=tuple(sorted(range(len(axes)), key=axes.__getitem__)))
-    return broadcast_to(reshape(w, shape=tuple([n if k in axes else 1 for k, n in enumerate(x.shape)])), shape=x.shape)
-
-
 # -- extrema -------------------------------------------------------------------------------------------------
 @implements(np.max, np.amax, refuses=("out",))
 def max(
@@ -288,7 +261,7 @@ def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
 
 def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any = UNSET) -> Any:
     x = _one(a)
-    axes = normalize_axes(name, axis, len(x.shape))
+    axes = _axes(name, axis, len(x.shape))
     if not any(_is_nothing(x.shape[k], initial is not UNSET) for k in axes):
         found = _reduce(op if x.dtype.kind != "c" else ordered.REDUCTIONS[name], name, x, axes, keepdims)
         if initial is UNSET:
@@ -320,6 +293,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
     x = _one(a)
+    axis = axis if x.shape or axis not in (0, -1) else None
     if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
         raise ShapeError(located(f"attempt to get {name} of an empty sequence"))
     op = ordered.REDUCTIONS[name] if x.dtype.kind == "c" else op

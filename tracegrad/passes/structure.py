@@ -2,9 +2,8 @@
 
 Each rule takes the operand and the params of one application and returns something simpler, or None. Most keep every
 bit; those that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round differently,
-as any order of summation may, and a sum of -0.0 alone may keep the sign that NumPy drops. What moves, moves towards the
-outputs and to where there are fewer elements: `broadcast_to` sinks below elementwise ops and reductions, `reshape`
-sinks below `broadcast_to`.
+as any order of summation may. What moves, moves towards the outputs and to where there are fewer elements:
+`broadcast_to` sinks below elementwise ops and reductions, `reshape` sinks below `broadcast_to`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import Value
-from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.elementwise import add, multiply
 from tracegrad.ops.factorizations import cholesky_pullback
 from tracegrad.ops.forms import Fold, Scan
 from tracegrad.ops.linear import (
@@ -159,7 +158,7 @@ def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
 def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
     def rule(x: Any, *, axes: Shape) -> Any:
         if all(x.shape[a] == 1 for a in axes):
-            return reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes))
+            return _begun(op, reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)))
         source = producer(x)
         if source is op and not shared(x):
             return op(operand(x), axes=_nested_axes(_param(x, "axes"), axes, len(operand(x).shape)))
@@ -172,6 +171,11 @@ def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
         return fold_reduction(op, form, x, axes)
 
     return rule
+
+
+def _begun(op: Op, x: Any) -> Any:
+    """What a reduction of `x` alone is: a sum begins with 0.0, so that of -0.0 is 0.0."""
+    return add(x, 0.0) if op is reduce_sum and x.dtype.kind in "fc" else x
 
 
 def _fits_word(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
@@ -199,6 +203,7 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
         result = multiply(
             result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
         )
+    result = result if own else _begun(op, result)
     kept = [a for a in range(len(shape)) if a not in axes]
     return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in kept)), shape=tuple(shape[a] for a in kept))
 

@@ -250,12 +250,11 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
         top = reductions.max(place)
         if not bool(top < length):
             length = int(top) + 1
-    if weights is None:
-        w: Any = constant(linear.full(shape=place.shape, value=1, dtype="int64"), peer_of(place))
-    else:
-        w = to_dtype(given[1], float)
-        if w.shape != place.shape:
-            raise ValueError(located("The weights and list don't have the same length."))
+    w: Any = None if weights is None else to_dtype(given[1], float)
+    if w is not None and w.shape != place.shape and place.shape[0]:
+        raise ValueError(located("The weights and list don't have the same length."))
+    if w is None or not place.shape[0]:  # of no places there are counts, whatever the weights are
+        w = constant(linear.full(shape=place.shape, value=1, dtype="int64"), peer_of(place))
     return scatter_add(w, place, shape=(length,), axes=(0,))
 
 

@@ -11,8 +11,9 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.on_demand.statistics import weights_along
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of, to_dtype, to_float
-from tracegrad.numpy_api.reductions import mean, weights_along
+from tracegrad.numpy_api.reductions import mean
 from tracegrad.numpy_api.registry import NO_VALUE, implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort, sort
@@ -98,6 +99,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # where nan is, if there is one
     found = to_float(selecting.select(rows, places=places))
     middle = _at(found, 0) if n % 2 else divide(add(_at(found, 1), _at(found, 0)), 2.0)
+    middle = add(middle, 0.0)  # as a mean: of -0.0 it is 0.0
     if unordered:
         last = _at(found, len(places) - 1)
         middle = where(isnan(last), last, middle)
@@ -111,7 +113,7 @@ def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool =
     count = _count(rows)
     low, high = floor_divide(maximum(subtract(count, 1), 0), 2), minimum(floor_divide(count, 2), rows.shape[-1] - 1)
     found = _ordered(rows, concatenate(*(reshape(k, shape=(*k.shape, 1)) for k in (low, high)), axis=len(low.shape)))
-    found = divide(add(_at(found, 0), _at(found, 1)), 2.0)
+    found = add(divide(add(_at(found, 0), _at(found, 1)), 2.0), 0.0)
     return reshape(found, shape=kept) if keepdims else found
 
 

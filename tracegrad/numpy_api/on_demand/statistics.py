@@ -1,4 +1,4 @@
-"""Covariances and correlations."""
+"""Averages, covariances and correlations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,52 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import concatenate
-from tracegrad.numpy_api.operands import arrays, to_dtype
+from tracegrad.numpy_api.operands import arrays, has_value, promoted, to_dtype, to_float
+from tracegrad.numpy_api.reductions import any_, mean
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, diag
 from tracegrad.numpy_api.shapes import squeeze
 from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.elementwise import divide, multiply, sqrt, subtract
-from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.elementwise import divide, equal, multiply, sqrt, subtract
+from tracegrad.ops.linear import broadcast_to, full, reshape, transpose
+from tracegrad.ops.op import normalize_axes, normalize_axis
+from tracegrad.ops.reduction import count_of
+
+
+@implements(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    """`np.average`."""
+    if weights is None:
+        x = to_float(arrays(a)[0])
+        out = mean(x, axis, None, None, keepdims)
+        if 0 in out.shape:  # NumPy divides the number of elements by that of the means
+            raise ZeroDivisionError(located("division by zero"))
+        count = float(count_of(x, normalize_axes("average", axis, len(x.shape))))
+        total = full(shape=out.shape, value=count, dtype=out.dtype.name)
+    else:
+        x, w = promoted([to_float(v) for v in arrays(a, weights)])
+        w = weights_along(x, w, axis)
+        total = _sum(w, axis, None, None, keepdims)
+        none = any_(equal(total, 0.0))
+        if has_value(none) and bool(none):
+            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+        out = divide(_sum(multiply(x, w), axis, None, None, keepdims), total)
+    return (out, total) if returned else out
+
+
+def weights_along(x: Any, w: Any, axis: Any) -> Any:
+    """A weight for each element: `w` has all axes, or those named, in their order."""
+    if w.shape == x.shape:
+        return w
+    if axis is None:
+        raise TypeError(located("Axis must be specified when shapes of a and weights differ."))
+    axes = [normalize_axis("average", k, len(x.shape)) for k in np.atleast_1d(axis).tolist()]
+    if w.shape != tuple([x.shape[k] for k in axes]):
+        raise ShapeError(located(f"average: weights of shape {w.shape} do not fit shape {x.shape} along axis {axis}"))
+    w = transpose(w, perm=tuple(sorted(range(len(axes)), key=axes.__getitem__)))
+    return broadcast_to(reshape(w, shape=tuple([n if k in axes else 1 for k, n in enumerate(x.shape)])), shape=x.shape)
 
 
 def _variables(x: Any, rowvar: bool) -> Any:
