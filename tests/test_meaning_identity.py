@@ -253,6 +253,8 @@ def _of_either(x: Any) -> Any:
     return x[0] * 2 if (x[0] > 0) is (np.True_ if x[1] > 0 else np.False_) else x[1] * 3
 
 
+YES, SENTINEL = True, object()
+
 OF_NUMPY = {
     "is np.True_": lambda x: x[0] * 2 if (x[0] > 0) is np.True_ else x[1] * 3,
     "is not np.False_": lambda x: x[0] * 2 if (x[0] > 0) is not np.False_ else x[1] * 3,
@@ -262,6 +264,12 @@ OF_NUMPY = {
     "an array": lambda x: x[0] * 2 if (x > 0) is np.True_ else x[1] * 3,
     "chosen": _of_either,
     "a comprehension": lambda x: x[0] * sum(v is np.True_ for v in x > 0),
+    "two comparisons": lambda x: x[0] * 2 if (x[0] > 0) is (x[1] < 9) else x[1] * 3,
+    "two that are not": lambda x: x[0] * 2 if (x[0] > 0) is not (x[1] > 0) else x[1] * 3,
+    "a variable": lambda x: (lambda flag: x[0] * 2 if (x[0] > 0) is flag else x[1] * 3)(x[1] > 0),
+    "a constant or another": lambda x: x[0] * 2 if bool(x[0] > 0) is (True if x[1] > 0 else None) else x[1] * 3,
+    "a global truth": lambda x: x[0] * 2 if bool(x[0] > 0) is YES else x[1] * 3,
+    "a sentinel": lambda x: x[0] * 2 if (x[0] > 0) is SENTINEL else x[1] * 3,
     "operator.is_": lambda x: x[0] * 2 if operator.is_(x[0] > 0, np.True_) else x[1] * 3,
     "operator.is_not": lambda x: x[0] * 2 if operator.is_not(x[0] > 0, np.True_) else x[1] * 3,
 }

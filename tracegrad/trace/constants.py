@@ -2,7 +2,7 @@
 
 No code can stand in for `is`. But `x in c` takes and gives what it does, and the constant `c` says itself what is in
 it. Code is rewritten so where nothing jumps between the two instructions; `match` compares with truths by the same.
-`x is np.True_`, whose other side is no constant, is `(x, np.True_) in c`.
+`x is y`, of which no side is a constant, is `(x, y) in c`: both may be truths, as in `x is np.True_`.
 
 >>> def f(x):
 ...     return x is True
@@ -101,14 +101,6 @@ def _may_ask(code: CodeType) -> bool:
     return has_identity(code) and any(type(x) in (bool, int) for x in code.co_consts)
 
 
-def _names_truths(code: CodeType) -> bool:
-    names = itertools.chain(code.co_names, code.co_freevars, code.co_varnames)
-    return has_identity(code) and not _NUMPYS_TRUTHS.isdisjoint(names)
-
-
-_NUMPYS_TRUTHS = frozenset({"True_", "False_"})
-
-
 def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     """The instructions that load such a constant, and those that compare with it."""
     targets = {x.target for x in steps}
@@ -120,8 +112,8 @@ def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
 
 @functools.lru_cache(maxsize=4096)
 def asking(code: CodeType) -> CodeType:
-    """The code in which traced numbers are asked for where they are compared with constants by `is`."""
-    if not (_may_ask(code) or _names_truths(code)):
+    """The code in which traced numbers are asked for where they are compared by `is`."""
+    if not has_identity(code):
         return code
     steps, consts = steps_of(code), list(code.co_consts)
     for load, comparison in _pairs(steps):
@@ -130,18 +122,21 @@ def asking(code: CodeType) -> CodeType:
             consts.append(made)
         load.arg = consts.index(made)
         comparison.become("CONTAINS_OP")
-    if _names_truths(code):
-        steps = _of_pairs(steps, len(consts))
+    of_pairs = _of_pairs(steps, len(consts))
+    if len(of_pairs) > len(steps):
+        steps = of_pairs
         consts.append(_Alike(code))
     return arranged(code, steps, co_consts=tuple(consts)) if len(consts) > len(code.co_consts) else code
 
 
 def _of_pairs(steps: list[Step], const: int) -> list[Step]:
-    """The instructions, where what is compared by identity is looked for in the constant of this number, as a pair."""
-    found = []
+    """The instructions, where two objects, neither of which is a constant, are looked for in the constant of this
+    number, as a pair, instead of being compared by identity."""
+    targets, found = {x.target for x in steps}, list[Step]()
     for step in steps:
+        is_pair = step.name == "IS_OP" and (found[-1].name != "LOAD_CONST" or step in targets)
         found.append(step)
-        if step.name == "IS_OP":
+        if is_pair:
             found += [Step("LOAD_CONST", const, step.lines), Step("CONTAINS_OP", step.arg, step.lines)]
             step.become("BUILD_TUPLE")
             step.arg = 2
