@@ -5,10 +5,14 @@ from __future__ import annotations
 import array
 import ast
 import cmath
+import collections
+import contextlib
 import copy
 import ctypes
 import decimal
 import fractions
+import functools
+import io
 import json
 import math
 import pickle
@@ -16,8 +20,11 @@ import random
 import re
 import statistics
 import struct
+import subprocess
+import sys
 import threading
 import time
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -272,6 +279,46 @@ def test_errors_of_the_users_are_not_told_as_tracegrads(f: Any) -> None:
     assert "internal error" not in told
 
 
+LABELS = {0.3: "low", 0.7: "high"}
+MEMO: dict[Any, Any] = {0.3: 0.027, (0.3, 2): 0.027, "0.3": 0.027}
+DEFAULT = collections.defaultdict(float, {0.3: 0.027})
+
+
+def executed(text: str) -> Any:
+    space: dict[str, Any] = {}
+    exec(text, space)
+    return space["y"]
+
+
+def printed(x: Any) -> str:
+    file = io.StringIO()
+    with contextlib.redirect_stdout(file):
+        print(x)  # noqa: T201
+    return file.getvalue()
+
+
+def saved(x: Any) -> Any:
+    file = io.BytesIO()
+    np.save(file, x)
+    file.seek(0)
+    return np.load(file)
+
+
+def answered(text: str) -> str:
+    return subprocess.run([sys.executable, "-S", "-c", text], check=True, capture_output=True, text=True).stdout
+
+
+def remembered(key: Any, memo: dict[Any, Any]) -> Any:
+    if key not in memo:
+        memo[key] = key**3
+    return memo[key]
+
+
+@functools.cache
+def cube_of_text(text: str) -> float:
+    return float(text) ** 3
+
+
 LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "pickle": ("pickling", lambda x: pickle.loads(pickle.dumps(x**2)).sum()),
     "pickle of a number": ("pickling", lambda x: pickle.loads(pickle.dumps(float(x[0])))),
@@ -280,6 +327,29 @@ LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "ctypes": (r"float\(\)", lambda x: ctypes.c_double(float(x[0])).value),
     "str": ("float of a text", lambda x: float(str(x[0]))),
     "an f-string": ("float of a text", lambda x: float(f"{x[0] / 3}")),
+    "%": ("float of a text", lambda x: float("%.17g" % x[0])),  # noqa: UP031
+    "% of a dict": ("float of a text", lambda x: float("%(v)s" % {"v": x[0]})),  # noqa: UP031
+    "a part of a text": ("float of a text", lambda x: float(f"at {x[0]} of 1".split()[1])),
+    "another sign": ("float of a text", lambda x: float("-" + str(x[0]))),
+    "mapped": ("float64 of a text", lambda x: sum(map(np.float64, [str(v) for v in x]))),
+    "a complex number": ("complex of a text", lambda x: complex(str(x[0])).real),
+    "an array": ("fromstring of a text", lambda x: np.fromstring(str(x).strip("[]"), sep=" ").sum()),
+    "eval": ("eval of a text", lambda x: eval(f"{float(x[0])} * 2 + 1")),
+    "exec": ("exec of a text", lambda x: executed(f"y = {float(x[0])} * 2")),
+    "json": ("loads of a text", lambda x: json.loads(json.dumps({"all": x.tolist()}))["all"][0]),
+    "hex": (r"hex\(\)", lambda x: float.fromhex(float(x[0]).hex())),
+    "a decimal number of a text": ("Decimal of a text", lambda x: float(decimal.Decimal(str(x[0])) * 2)),
+    "a fraction of a text": ("Fraction of a text", lambda x: float(fractions.Fraction(f"{x[0]}") * 2)),
+    "print": ("float of a text", lambda x: float(printed(x[0]))),
+    "a file": ("numpy.load of what was written", lambda x: saved(x**2).sum()),
+    "another process": ("subprocess.run of a text", lambda x: float(answered(f"print({x[0]} * 2)"))),
+    "a parser": ("what reads a text", lambda x: tomllib.loads(f"y = {x[0] / 3}")["y"]),
+    "bits": (r"view\(float64\)", lambda x: (x.view(np.int64) + 1).view(np.float64).sum()),
+    "a memo dict": ("a dict .* asked", lambda x: remembered(float(x[0]), MEMO)),
+    "a memo of tuples": ("a dict .* asked", lambda x: remembered((float(x[0]), 2), MEMO)),
+    "a memo of texts": ("a dict .* asked", lambda x: remembered(f"{x[0]}", MEMO)),
+    "a memo with a default": ("a dict .* asked", lambda x: DEFAULT[float(x[0])]),
+    "a cache of texts": ("float of a text", lambda x: cube_of_text(str(x[0]))),
     "literal_eval": ("literal_eval of a text", lambda x: ast.literal_eval(repr(float(x[0])))),
     "a fraction": ("as_integer_ratio", lambda x: float(fractions.Fraction(float(x[0])))),
     "decimal": (r"float\(\)", lambda x: float(decimal.Decimal(float(x[0])))),
@@ -302,6 +372,13 @@ TELLING: dict[str, Callable[[Any], Any]] = {
     "str": lambda x: (str(x), repr(x[0]), f"{x[1]:.3f}", "%g" % x[2]),  # noqa: UP031
     "rounded": lambda x: float(f"{x[0] / 3:.3f}"),
     "another text": lambda x: (str(x[0]), float("0.25"), ast.literal_eval("[1.5]")),
+    "formats that round": lambda x: (float("%.3f" % x[0]), float(f"{x[1]:>12.4e}")),  # noqa: UP031
+    "formats in a message": lambda x: f"at {x}, {x[0]!r}: {x[1]:.17g}" + "%r" % x[2],  # noqa: UP031
+    "printed": lambda x: printed(x),
+    "other decimal numbers": lambda x: (str(x[0]), decimal.Decimal("0.1"), isinstance(1, decimal.Decimal)),
+    "code that reads it": lambda x: eval("x[0] * 2", {"x": x}),
+    "a key that is absent": lambda x: remembered(float(x[0]), {0.4: 1.0}),
+    "a key that is there": lambda x: (x[0] in {0.3: 1.0}, LABELS[float(x[0])]),
     "compared": lambda x: (x > 0.5, math.isclose(x[0], x[1]), x[0] in (1.0, 2.0)),
     "copied": lambda x: copy.deepcopy(x),
 }

@@ -353,3 +353,23 @@ def test_nodes_keep_the_lines_of_the_user() -> None:
     traced = tg.trace(lambda a: applied(lambda b: np.tanh(b), a))
     node = next(n for n in traced.graph(x).nodes if n.name == "tanh")
     assert "test_subtrace.py" in node.location
+
+
+@pytest.mark.parametrize(("row", "rows", "expected"), [
+    (lambda r, x: r * x[0], lambda x: w, True),  # of the region's argument, and of one that is differentiated around it
+    (lambda r, x: r * 2.0, lambda x: x, True),
+    (lambda r, x: tg.grad(lambda z: z * x[0])(r), lambda x: w, True),
+    (lambda r, x: r * 2.0, lambda x: w, False),
+    (lambda r, x: r * tg.stop_gradient(x[0]), lambda x: w, False),
+])  # fmt: skip
+def test_a_region_knows_what_derivatives_flow_through(row: Any, rows: Any, expected: bool) -> None:
+    told = []
+
+    def mapped(r: Any, x: Any) -> Any:
+        found = row(r, x)
+        trace: Any = current_trace()
+        told.append(trace.here().has_derivative(found.node))
+        return found
+
+    tg.grad(lambda x: np.sum(tg.vmap(lambda r: mapped(r, x))(rows(x))))(x)
+    assert told[0] is expected

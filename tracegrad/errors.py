@@ -183,14 +183,15 @@ def _locations() -> tuple[str, str]:
     return inner or found, found
 
 
-def lost(taken_by: str, instead: str = "") -> LostDerivativeError:
+def lost(taken_by: str, what: str = "", way_out: str = "") -> LostDerivativeError:
     """The error for a number that is taken of a value that a transform differentiates; it is to be raised, and is at
     the end of the transform if code of the user's catches it."""
-    text = instead or (
+    text = what or (
         "takes the number of a value that is being differentiated, and what is computed from that would have no "
         "derivative"
     )
-    way_out = "say stop_gradient(x) if a constant is meant, or give a function that reads numbers a rule by custom_vjp"
+    usual = "say stop_gradient(x) if a constant is meant, or give a function that reads numbers a rule by custom_vjp"
+    way_out = way_out or usual
     error = LostDerivativeError(located(f"{taken_by} {text}; {way_out}"))
     WARNED.lost = error
     return error

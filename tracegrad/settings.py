@@ -275,9 +275,9 @@ settings = Settings()
 def opaque(package: str) -> None:
     """Do not trace the code of a package: a call that comes to its functions or objects runs as plain Python.
 
-    A value through which a derivative flows cannot be passed to its functions in traced code: that is a TraceError. Say
-    so before anything is traced that uses the package; `settings.opaque_packages` has them all, but pandas, which
-    always is.
+    A value through which a derivative flows cannot be passed to its functions in traced code: that is a
+    LostDerivativeError. Say so before anything is traced that uses the package; `settings.opaque_packages` has them
+    all, but pandas, which always is.
 
     >>> opaque("package.of.mine")
     >>> "package.of.mine" in settings.opaque_packages

@@ -308,7 +308,14 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
         return int(self._scalar("int()"))
 
     def __float__(self) -> float:
-        return float(self._scalar("format()" if formats(sys._getframe(1)) else "float()"))
+        frame = sys._getframe(1)
+        if not formats(frame):
+            return float(self._scalar("float()"))
+        self._formatted(frame)
+        return float(self._scalar("format()"))
+
+    def _formatted(self, frame: Any) -> None:
+        """The code of this frame makes a text of the number by `%`."""
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex()"))
@@ -360,6 +367,10 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
 
     def _is_differentiated(self) -> bool:
         """Whether a transform under way differentiates this value."""
+        return False
+
+    def _comes_of_differentiated(self) -> bool:
+        """Whether it is computed from such a value, in whatever way."""
         return False
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -415,6 +426,8 @@ class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
             return in_pairs(self, kind)
         if kind == self.dtype:
             return self.kept(shapes.reshaped(self, self.shape))
+        if kind.kind == "f" and self.dtype.kind in "iu" and self._comes_of_differentiated():
+            raise lost(f"view({kind.name})")
         return self.kept(representation.reinterpret(self, dtype=kind.name)._sealed())
 
     def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:

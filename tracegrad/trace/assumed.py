@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -196,6 +197,7 @@ class Assumptions:
         self.guards: list[Guard] = []
         self.rewritten: frozenset[Hashable] = frozenset()
         self.late: RunsPlainly | None = None  # what has ended the trace when it was over
+        self.streams = sys.stdout, sys.stderr  # to which people are told something
         self.told = False  # whether the traced code has shown somebody something
         self.draws: Draws | None = None  # the random numbers that each call draws
 

@@ -86,7 +86,8 @@ class TraceBuilder(Recording):
         self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
         self.elements = Elements()  # what they had
         self.given: list[Any] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.tables`
-        self.texts: dict[str, str] = {}  # those of values that are being differentiated
+        self.spelled: set[float] = set()  # numbers that texts hold (see `tracegrad.trace.texts`)
+        self.hashed: tuple[int, int, bool] | None = None  # where, of a value that is being differentiated
         self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
@@ -246,14 +247,6 @@ class TraceBuilder(Recording):
         self._tags += 1
         return self._tags
 
-    def texted(self, x: Any, text: str, spec: str = "") -> str:
-        """The text of a value. Unless that rounds, a number made of it again would have lost a derivative."""
-        precision = spec.rpartition(".")[2].rstrip("fFgGeE")
-        exact = not spec or (precision.isdigit() and int(precision) >= 15)
-        if exact and self.open and self.here().knows(x) and self.here().has_derivative(x.node):
-            self.texts[text] = text
-        return text
-
     def capture(self, array: np.ndarray[Any, Any], source: Any = None) -> Capture:
         """The input that stands for `array`; `source`, when known, says where to read it at each call."""
         found = self.captures.get(id(array))
@@ -372,9 +365,13 @@ class TraceBuilder(Recording):
         finally:
             self.differentiated = before
 
+    def sources(self) -> set[Node]:
+        """The nodes from which derivatives under way flow."""
+        return set(self.differentiated)
+
     def has_derivative(self, wanted: Node) -> bool:
         """Whether a derivative under way goes through the node."""
-        sources, seen, stack = set(self.differentiated), set(), [wanted]
+        sources, seen, stack = self.sources(), set(), [wanted]
         while sources and stack:
             node = stack.pop()
             if node in sources:

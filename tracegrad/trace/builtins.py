@@ -18,6 +18,7 @@ from tracegrad.numpy_api.faces import REWRITTEN, stands_for
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
+from tracegrad.trace.builder import current_trace
 from tracegrad.trace.classes import hook
 from tracegrad.trace.constants import is_same
 from tracegrad.trace.counters import tell
@@ -25,6 +26,7 @@ from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.making import making
 from tracegrad.trace.refusals import InPlace
+from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
@@ -122,9 +124,12 @@ class _Type(type, metaclass=_TypeMeta):
 
 
 def _print(*values: Any, file: Any = None, **options: Any) -> None:
-    """`print`: people are shown the values of the call being traced, another file is given those of each call."""
+    """`print`: people are shown the values of the call being traced, another file is given those of each call; also one
+    that traced code has put in the place of `sys.stdout`."""
     tell()
-    if file is None or file in (sys.stdout, sys.stderr):
+    trace: Any = current_trace()
+    streams = (sys.stdout, sys.stderr) if trace is None else trace.world.streams
+    if (sys.stdout if file is None else file) in streams:
         values = tuple([tree.map(_shown, x) for x in values])
     print(*values, file=file, **options)
 
@@ -150,6 +155,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
 
 
 BUILTINS: dict[str, Any] = {
+    **EVALUATED,
     "getattr": _getattr,
     "hasattr": _hasattr,
     "isinstance": _isinstance,

@@ -33,6 +33,7 @@ from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED
 from tracegrad.trace.entrances import entering, without_entrances
 from tracegrad.trace.listed import LISTED, METHODS, NAMES
+from tracegrad.trace.texts import READERS, reader_of
 
 __all__ = ["MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
 
@@ -40,8 +41,8 @@ MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items())}
 _KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # `double`, too
-_NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES
-_NUMPY = ("np", "numpy")
+_NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | READERS.keys()
+_MODULES = ("np", "numpy", *READERS.values())
 _LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 # Whether the last bit of what these are given says that a method is called.
 _BIT = sys.version_info >= (3, 12)
@@ -52,7 +53,8 @@ _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__
 
 def callee(x: Any) -> Any:
     """What traced code calls in the place of `x`, a built-in function, or a class or universal function of NumPy's."""
-    return _CALLED.get(id(x), x)
+    found = _CALLED.get(id(x))
+    return reader_of(x) if found is None else found
 
 
 def marked(code: CodeType) -> CodeType:
@@ -104,11 +106,11 @@ def _renamed(
 @functools.lru_cache(maxsize=4096)
 def _methods(code: CodeType) -> dict[int, int]:
     """The instructions that load functions of NumPy in order to call them, and the places of their names."""
-    if not any(name in code.co_names for name in _NUMPY):
+    if not any(name in code.co_names for name in _MODULES):
         return {}
     found, steps = {}, _steps(code)
     for x, y, z in zip(steps, steps[1:], steps[2:]):
-        if x.opcode == _LOAD and x.argval in _NUMPY and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
+        if x.opcode == _LOAD and x.argval in _MODULES and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
             followed = z.opname in _LOADS_ATTRIBUTE
             if z.argval in METHODS if followed else _is_called(x, y, z):
                 found[y.offset] = y.arg

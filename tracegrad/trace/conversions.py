@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.errors import lost
 from tracegrad.numpy_api.creation import array
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.complex_numbers import complex_
 from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
-from tracegrad.trace.builder import current_trace
 from tracegrad.trace.either import Either, is_float, of_two, plain
+from tracegrad.trace.texts import reads
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["CALLED", "reads"]
+__all__ = ["CALLED"]
 
 
 def _scalar(x: Any, asked: str = "item()") -> Any:
@@ -38,32 +37,12 @@ def _scalar(x: Any, asked: str = "item()") -> Any:
     return x if isinstance(x, Tracer) and x.weak else None
 
 
-# Texts of so many characters are equal because they are those of one number.
-_LONG = 8
-
-
-def reads(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes numbers of a text; of that of a value which is being differentiated it would lose the
-    derivative."""
-
-    @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        trace, text = current_trace(), args[0] if args else None
-        if trace is not None and isinstance(text, str) and trace.texts:
-            known = trace.texts.get(text)
-            if known is text or (known is not None and len(text) >= _LONG):
-                raise lost(f"{real.__name__} of a text")
-        return real(*args, **kwargs)
-
-    return call
-
-
 def _float(*args: Any) -> Any:
     x = _scalar(args[0], "float()") if len(args) == 1 else None
     return _read(*args) if x is None or kind_of(x) == "c" else real(x)
 
 
-_read = reads(float)
+_read, _read_complex = reads(float), reads(complex)
 
 
 def _int(*args: Any, **kwargs: Any) -> Any:
@@ -74,14 +53,14 @@ def _int(*args: Any, **kwargs: Any) -> Any:
 def _complex(*args: Any, **kwargs: Any) -> Any:
     given = [x if is_number(x) else _scalar(x, "complex()") for x in args]
     if kwargs or len(args) not in (1, 2) or None in given or not any(isinstance(x, Tracer) for x in given):
-        return complex(*args, **kwargs)
+        return _read_complex(*args, **kwargs)
     if any(kind_of(x) == "c" for x in given):
         return given[0] + 0j if len(given) == 1 else given[0] + given[1] * 1j
     return number(complex_(*[real(x) for x in (*given, 0.0)[:2]]))
 
 
 def _map(function: Any, *args: Any) -> Any:
-    return map(CALLED[function] if any(function is f for f in _TYPES) else function, *args)
+    return map(CALLED[function] if any(function is f for f in (*_TYPES, *_SCALARS)) else function, *args)
 
 
 def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
@@ -131,10 +110,11 @@ def _are_floats(xs: Sequence[Any]) -> bool:
 
 def _of_numpy(kind: Any) -> Any:
     """A class of NumPy's scalars, as a function."""
+    read = reads(kind)
 
     def call(*args: Any) -> Any:
         if len(args) != 1 or not isinstance(peer_of(*args), Tracer):
-            return kind(*args)
+            return read(*args)
         x = plain(args[0]) if isinstance(args[0], Either) else args[0]
         # An array of this dtype is what NumPy gives: no copy.
         return x if isinstance(x, Tracer) and x.shape and x.dtype == kind else array(x, kind)[()]

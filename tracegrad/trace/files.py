@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tracegrad import tree
 from tracegrad.trace.builder import current_trace, repeats
 from tracegrad.trace.readers import reader
 from tracegrad.trace.refusals import InPlace, refuse
 from tracegrad.trace.talk import by_value
+from tracegrad.trace.texts import handed_over, reads
 
 __all__ = ["FILES", "file_by_name", "path"]
 
@@ -25,9 +27,11 @@ _OUTSIDE = "read the file outside of it and pass what it holds"
 
 
 def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    read = reads(real, name, "what was written")
+
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return refuse(name, "read", _OUTSIDE) if repeats() else real(*args, **kwargs)
+        return refuse(name, "read", _OUTSIDE) if repeats() else read(*args, **kwargs)
 
     return call
 
@@ -36,6 +40,18 @@ def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _at_each_call(name) if repeats() else by_value(real, args, kwargs)
+
+    return call
+
+
+def _running(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    do = _doing(real, name)
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for x in tree.leaves((args, kwargs)):
+            handed_over(x, name)
+        return do(*args, **kwargs)
 
     return call
 
@@ -79,7 +95,7 @@ _NAMES = {
     "glob": (_reading, ("glob", "iglob")),
     "shutil": (_doing, ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")),
     "subprocess": (
-        _doing, ("run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "Popen"),
+        _running, ("run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "Popen"),
     ),
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.ops import Carrier, TensorCarrier
+from tracegrad.trace.lookups import recalled
 from tracegrad.tree.kinds import KINDS
 
 __all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_key", "real_of", "touching"]
@@ -201,10 +202,22 @@ class LentDict(_Lent, dict[Any, Any]):
         loan.known.add(key)
         dict.__setitem__(self, key, found)
 
+    def _kept(self, asked: Any, key: Any, default: Any = None) -> Any:
+        """What is there under a key that was asked for. What was kept for a value has the derivative of none."""
+        found = dict.get(self, key, default)
+        if found is not default and found is self._loan.before.get(key):
+            recalled(asked, found)
+        return found
+
     def __getitem__(self, key: Any) -> Any:
-        key = real_key(key)
+        asked, key = key, real_key(key)
         self._item(key)
-        return dict.__getitem__(self, key)
+        return self._kept(asked, key) if dict.__contains__(self, key) else dict.__getitem__(self, key)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        asked, key = key, real_key(key)
+        self._touch()
+        return self._kept(asked, key) if dict.__contains__(self, key) else dict.setdefault(self, key, default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.settle()
@@ -215,9 +228,9 @@ class LentDict(_Lent, dict[Any, Any]):
         dict.__setitem__(self, key, value)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        key = real_key(key)
+        asked, key = key, real_key(key)
         self._item(key)
-        return dict.get(self, key, default)
+        return self._kept(asked, key, default)
 
     def __contains__(self, key: Any) -> bool:
         key = real_key(key)

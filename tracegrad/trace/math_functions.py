@@ -155,6 +155,19 @@ def _modf(x: Any) -> Any:
     return tuple([number(part) for part in number_parts.modf(_real(x))])
 
 
+def _frexp(x: Any) -> Any:
+    mantissa, exponent = number_parts.frexp(_real(x))
+    return number(mantissa), number(cast(exponent, dtype="int64"))
+
+
+def _ldexp(x: Any, i: Any) -> Any:
+    i = _python_number(i)
+    if isinstance(i, float) or getattr(i, "dtype", None) == np.float64:
+        raise TypeError("Expected an int as second argument to ldexp.")
+    result = number(UFUNCS["ldexp"](_real(x), i))
+    return result if holds(ops.isfinite(result)) else by_python(math.ldexp, _real(x), i, usual=result)
+
+
 def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
     a, b = _real(a), _real(b)
     near = ops.maximum(ops.multiply(ops.maximum(ops.absolute(a), ops.absolute(b)), rel_tol), abs_tol)
@@ -170,7 +183,7 @@ def _trunc(x: Any) -> Any:
 
 
 _OURS: dict[str, Callable[..., Any]] = {
-    "log": _log, "hypot": _hypot, "prod": _prod, "modf": _modf, "isclose": _isclose,
+    "log": _log, "hypot": _hypot, "prod": _prod, "modf": _modf, "isclose": _isclose, "frexp": _frexp, "ldexp": _ldexp,
     "fsum": _fsum, "dist": _dist, "sumprod": _sumprod,
     "floor": lambda x: whole(ops.floor, _python_number(x), math.floor),
     "ceil": lambda x: whole(ops.ceil, _python_number(x), math.ceil),

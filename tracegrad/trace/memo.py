@@ -22,6 +22,7 @@ from tracegrad.trace.classes import CACHED
 from tracegrad.trace.foreign import is_constant
 from tracegrad.trace.reached import Written, variables
 from tracegrad.trace.sources import Names, Source
+from tracegrad.trace.texts import spells
 from tracegrad.trace.unseen import Unseen, assigned_by
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 
@@ -155,6 +156,8 @@ def _outside(x: Any, world: Any, real: Any, args: Any) -> Any:
     if isinstance(x, Carrier):
         return _asked(x, real, args)
     if isinstance(x, shadow.VALUES):
+        if isinstance(x, str) and spells(x):
+            raise _Inside  # where it is seen what becomes of it
         return x
     if type(x) is tuple:
         return tuple([_outside(y, world, real, args) for y in x])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import math
 import sys
 import types
@@ -24,7 +25,6 @@ from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stan
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
-from tracegrad.trace.conversions import reads
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
@@ -34,6 +34,7 @@ from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
 from tracegrad.trace.talk import TALK
+from tracegrad.trace.texts import reads
 from tracegrad.trace.users import is_library_module, is_user_module
 
 __all__ = ["imported", "module", "replacement"]
@@ -109,7 +110,8 @@ class _Library(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         world, real = self.__dict__["_shadow"]
-        name = name.removesuffix(MARK)
+        if name.endswith(MARK):
+            return callee(getattr(self, name[: -len(MARK)]))
         if not world.open:
             return getattr(real, name)
         value = self.__dict__[name] = _read(world, real, name)
@@ -193,7 +195,7 @@ _REPLACED.update(REFUSED)
 _REPLACED.update(READERS)
 _REPLACED.update(FILES)
 _REPLACED.update(TALK)
-_REPLACED[id(ast.literal_eval)] = reads(ast.literal_eval)
+_REPLACED.update({id(f): reads(f) for f in (ast.literal_eval, json.load, json.loads, np.fromstring, float.fromhex)})
 _REPLACED[id(importlib.import_module)] = _import_module
 
 

@@ -29,6 +29,8 @@ from tracegrad.trace.arithmetic import (
     value_of,
     whole,
 )
+from tracegrad.trace.lookups import asks_for_key
+from tracegrad.trace.texts import method_of
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Number"]
@@ -149,7 +151,7 @@ def _method(x: Number, name: str) -> Any:
         raise AttributeError(f"'{known.__name__}' object has no attribute '{name}'")
     if name == "as_integer_ratio" and x._is_differentiated():
         raise lost("as_integer_ratio()")
-    return getattr(value_of(x), name)
+    return method_of(x, value_of(x), name)
 
 
 _NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
@@ -197,5 +199,14 @@ for _name in OPERATIONS:
     _install(_name, arithmetic, f"__{_stem}__", f"__r{_stem}__")
 for _name in COMPARISONS:
     _install(_name, compare, f"__{_name}__")
+_equal: Any = Number.__eq__
+
+
+def _equal_or_key(self: Any, other: Any) -> Any:
+    asks_for_key(self, other)
+    return _equal(self, other)
+
+
+setattr(Number, "__eq__", _equal_or_key)  # noqa: B010 (mypy knows no other one)
 for _name, _unary in {"neg": negative, "abs": absolute, "invert": invert, "pos": plus}.items():
     setattr(Number, f"__{_name}__", lambda self, _unary=_unary: _unary(self))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad import tree
-from tracegrad.errors import TraceError, located
+from tracegrad.errors import TraceError, located, lost
 from tracegrad.ir import Value
 from tracegrad.trace.refusals import only_compared
 from tracegrad.trace.talk import by_value
@@ -33,13 +33,15 @@ def opaque_function(world: Any, fun: types.FunctionType, package: str) -> Callab
         if not world.open:
             return fun(*args, **kwargs)
         here = world.builder.here()
+        whose = f"is of the package {package}, which is opaque"
         for x in tree.leaves((args, kwargs)):
-            if isinstance(x, Value) and (not here.knows(x) or here.has_derivative(x.node)):
-                text = f"{fun.__qualname__} is of the package {package}, which is opaque, and is given a value that "
-                text += "is being differentiated; give it stop_gradient(x), or write a rule with custom_vjp"
-                raise TraceError(located(text))
+            if isinstance(x, Value) and here.has_derivative(x.node):
+                what = f"{whose}, and is given a value that is being differentiated"
+                raise lost(fun.__qualname__, what, "give it stop_gradient(x), or write a rule with custom_vjp")
+            if isinstance(x, Value) and not here.knows(x):
+                raise TraceError(located(f"{fun.__qualname__} {whose}, and is given a value that is not known yet"))
         if world.once:
             return by_value(fun, args, kwargs)
-        raise world.builder.gives_up(f"{fun.__qualname__} is of the package {package}, which is opaque")
+        raise world.builder.gives_up(f"{fun.__qualname__} {whose}")
 
     return call

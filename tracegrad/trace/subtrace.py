@@ -88,6 +88,13 @@ def _example(like: Any) -> Any:
     return None if isinstance(x, Aval) else np.asarray(x)
 
 
+def _has_derivative(like: Any, builder: TraceBuilder) -> bool:
+    """Whether a derivative flows through the argument of this kind."""
+    x = like.x if isinstance(like, Like) else like
+    x = x.array if isinstance(x, TensorCarrier) else x
+    return isinstance(x, Value) and builder.has_derivative(x.node)
+
+
 def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False, examples: int = 1) -> Closed:
     """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
 
@@ -174,7 +181,7 @@ class Region(TraceBuilder):
     def __init__(self, outer: TraceBuilder, what: str, examples: int):
         super().__init__(outer.make, outer.make_number)
         self.outer: TraceBuilder = outer
-        self.around, self.examples = outer, examples
+        self.around, self.examples, self.spelled = outer, examples, outer.spelled
         self.what = what
         self.world, self.rules, self.memory = outer.world, outer.rules, outer.memory
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
@@ -292,8 +299,20 @@ class Region(TraceBuilder):
     def has_derivative(self, wanted: Node) -> bool:
         if wanted not in {*self.inputs, *self.nodes, *(mine for _, mine in self.captured.values())}:
             return self.outer.has_derivative(wanted)  # of the trace around this region
-        known = self.known_outside(wanted)
-        return super().has_derivative(wanted) or (known is not None and self.outer.has_derivative(known.node))
+        return super().has_derivative(wanted)
+
+    def sources(self) -> set[Node]:
+        found, outer = super().sources(), self.outer
+        if any(b.differentiated for b in self._around()):
+            found.update([mine for (theirs, _), (_, mine) in self.captured.items() if outer.has_derivative(theirs)])
+            found.update([mine for mine, like in self.likes.items() if _has_derivative(like, outer)])
+        return found
+
+    def _around(self) -> Iterator[TraceBuilder]:
+        builder: TraceBuilder | None = self.outer
+        while builder is not None:
+            yield builder
+            builder = builder.outer
 
     def constant(self, x: Any) -> Any:
         known = self.known_outside(x.node)

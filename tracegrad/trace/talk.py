@@ -15,6 +15,7 @@ from typing import Any
 from tracegrad import tree
 from tracegrad.trace.counters import tell
 from tracegrad.trace.readers import reader
+from tracegrad.trace.texts import spell
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["TALK", "Logger", "by_value"]
@@ -27,8 +28,15 @@ def _shown(x: Any) -> Any:
 
 
 def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a function does with the values of the call being traced."""
-    return function(*tree.map(_shown, list(args)), **tree.map(_shown, kwargs))
+    """What a function does with the values of the call being traced, which it may keep."""
+    return function(*tree.map(_given, list(args)), **tree.map(_given, kwargs))
+
+
+def _given(x: Any) -> Any:
+    value = _shown(x)
+    if value is not x:
+        spell(x, value)
+    return value
 
 
 def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +82,11 @@ def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _asked(x: Any) -> Any:
-    return x._plain("format()") if isinstance(x, Tracer) else x
+    if not isinstance(x, Tracer):
+        return x
+    value = x._plain("format()")
+    spell(x, value)
+    return value
 
 
 # By the identity of what they replace.

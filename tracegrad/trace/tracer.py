@@ -30,13 +30,17 @@ from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.lookups import Key
+from tracegrad.trace.texts import Spelling, method_of
 from tracegrad.trace.views import Origin, itself, replayed, require_not_apart, require_whole
 from tracegrad.trace.watchers import Unknown, is_watched
 
 __all__ = ["Tracer"]
 
+_OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 
-class Tracer(ArrayMethods, Value):
+
+class Tracer(Key, Spelling, ArrayMethods, Value):
     """An array of the call being traced."""
 
     __slots__ = (
@@ -101,15 +105,6 @@ class Tracer(ArrayMethods, Value):
     def _like(self, value: np.ndarray[Any, Any]) -> Any:
         return value.item() if self.weak else value if self.shape or self.is_array else value[()]
 
-    def __repr__(self) -> str:
-        return self.builder.texted(self, repr(self._plain("repr()")))
-
-    def __str__(self) -> str:
-        return self.builder.texted(self, str(self._plain("str()")))
-
-    def __format__(self, spec: str) -> str:
-        return self.builder.texted(self, format(self._plain("format()"), spec), spec)
-
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if self.shape and self.builder.world.once and not self._is_differentiated() and self.builder.here().knows(self):
             return np.array(self.builder.compute(self.node), dtype)  # of one call, whose elements these are
@@ -119,11 +114,6 @@ class Tracer(ArrayMethods, Value):
 
     def _is_differentiated(self) -> bool:
         return self.builder.here().has_derivative(self.node)
-
-    def __hash__(self) -> int:
-        if self.shape or self.is_array:
-            raise TypeError("unhashable type: 'numpy.ndarray'")
-        return hash(self._plain("hash()"))
 
     def _python_number(self, asked: str) -> Any:
         x = reshape(self, shape=()) if self.shape else self
@@ -143,9 +133,8 @@ class Tracer(ArrayMethods, Value):
         """A method of NumPy's scalars that computes a value: on that of the call."""
         kind = self.dtype.type
         if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
-            if name == "is_integer" and self.dtype.kind == "f":
-                return self.item().is_integer
-            return getattr(self.concrete(f"{name}()")[()], name)
+            of_float = name == "is_integer" and self.dtype.kind == "f"
+            return self.item().is_integer if of_float else method_of(self, self.concrete(f"{name}()")[()], name)
         owner = kind.__name__ if self._immutable_scalars and not self.shape else "numpy.ndarray"
         raise AttributeError(f"'{owner}' object has no attribute {name!r}")
 
@@ -485,9 +474,6 @@ class Tracer(ArrayMethods, Value):
             view = reference()
             if view is not None:
                 view._become_again()
-
-
-_OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 
 
 def _may_be_of_sizes(index: Any) -> bool:

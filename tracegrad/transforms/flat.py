@@ -24,6 +24,7 @@ from tracegrad.ops.op import lead
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
 from tracegrad.trace.number import Number
+from tracegrad.trace.texts import require_none_read
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
@@ -51,6 +52,8 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     with builder.differentiating(nodes):
         # Of a Tensor, the array: what it may lead to on a tape is no part of this derivative.
         outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
+        if builder.spelled:
+            require_none_read(builder, start, outputs)
     new = builder.rolled([x.node for x in outputs if not is_literal(x)], start)
     for x in outputs:
         if not is_literal(x):

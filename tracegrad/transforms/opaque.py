@@ -232,7 +232,8 @@ def opaque(x: Any) -> Any:
     gives.
 
     Of a package whose name is given, what comes to its functions or objects runs as plain Python, and a value through
-    which a derivative flows cannot be passed to its functions in traced code: that is a TraceError. Say so before
+    which a derivative flows cannot be passed to its functions in traced code: that is a
+    LostDerivativeError. Say so before
     anything is traced that uses the package; `settings.opaque_packages` has them all.
 
     >>> import numpy as np
