@@ -33,8 +33,9 @@ from tracegrad.ops.elementwise import (
 from tracegrad.ops.elementwise import tanh as tanh_of
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import floating, in_floats
+from tracegrad.torch.functions.arguments import floating, in_floats, is_whole
 from tracegrad.torch.functions.dims import dim_of, one, size_error, type_name
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import FUNCTIONS
 
 __all__ = [
@@ -95,6 +96,7 @@ def celu(input: Any, alpha: float = 1.0) -> Any:
 
 def prelu(input: Any, weight: Any) -> Any:
     """x above 0, weight * x elsewhere, with one weight, or one for each channel: the size of dimension 1."""
+    require_one_dtype(input, weight, "prelu: Type promoting not supported. Got {A} and {B}")
     x, w = in_floats(arrays(input, weight))
     if w.shape not in ((), (1,)):
         if len(w.shape) != 1 or len(x.shape) < 2 or w.shape[0] != x.shape[1]:
@@ -194,7 +196,13 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x, at least min_val and at most max_val, with slope 0 on these bounds."""
     if min_val > max_val:
         raise ValueError(located("min_val cannot be greater than max_val"))
-    return _hardtanh(floating(input), min_val, max_val)
+    return _bounded(input, min_val, max_val)
+
+
+def _bounded(input: Any, low: float, high: float) -> Any:
+    if is_whole(input):
+        return _hardtanh(input, int(low), int(high))
+    return _hardtanh(floating(input), low, high)
 
 
 @one_node("HardtanhBackward0")
@@ -205,7 +213,7 @@ def _hardtanh(x: Any, low: float, high: float) -> Any:
 @updating
 def relu6(input: Any) -> Any:
     """min(max(x, 0), 6)."""
-    return _hardtanh(floating(input), 0.0, 6.0)
+    return _bounded(input, 0.0, 6.0)
 
 
 @updating
@@ -259,6 +267,8 @@ def _softshrink(x: Any, lambd: float) -> Any:
 @updating
 def threshold(input: Any, threshold: float, value: float) -> Any:
     """x above the threshold, `value` elsewhere."""
+    if is_whole(input):
+        threshold, value = int(threshold), int(value)
     return _threshold(one(input), threshold, value)
 
 

@@ -12,7 +12,7 @@ from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Carrier, lead
 from tracegrad.torch.functions.dims import one
 
-__all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", "of_one_kind", "pair"]
+__all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", "is_whole", "of_one_kind", "pair"]
 
 
 def of_one_kind(xs: Any) -> bool:
@@ -60,6 +60,11 @@ def in_floats(xs: Any) -> list[Any]:
 
 def _in_float(x: Any, floats: list[Any]) -> Any:
     return x if x.dtype.kind in "fc" else cast(x, dtype=floats[0].dtype.name)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether `x` is a Tensor of integers, which some functions give integers for."""
+    return getattr(x, "common_dtype", None) is not None and x.dtype.kind in "iu"
 
 
 def is_number(x: Any) -> bool:

@@ -16,6 +16,7 @@ from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import softmax
 from tracegrad.torch.functions.arguments import as_node, in_floats
 from tracegrad.torch.functions.noise import dropout
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import FUNCTIONS
 
 __all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_product_attention"]
@@ -83,6 +84,9 @@ def _moved(x: Any, parts: tuple[int, ...], last: tuple[int, ...], shape: tuple[i
     return reshape(transpose(reshape(x, shape=parts), perm=perm), shape=shape)
 
 
+_ONE_DTYPE = "Expected query, key, and value to have the same dtype, but got {a} of query and {b} of another"
+
+
 # -- attention ---------------------------------------------------------------------------------------------------------
 def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
@@ -99,6 +103,8 @@ def scaled_dot_product_attention(
         raise RuntimeError(
             located("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         )
+    for other in (key, value):
+        require_one_dtype(query, other, _ONE_DTYPE)
     q, k, v = arrays(query, key, value)
     if enable_gqa:
         k, v = (FUNCTIONS["repeat_interleave"](x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))

@@ -8,8 +8,9 @@ import numpy as np
 
 from tracegrad.numpy_api import ufuncs
 from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Carrier
-from tracegrad.torch.functions.arguments import as_node, floating, pair
+from tracegrad.torch.functions.arguments import as_node, floating, is_whole, pair
 from tracegrad.torch.functions.dims import one
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.return_types import return_type
@@ -58,6 +59,8 @@ def ldexp(input: Any, other: Any) -> Any:
 
 
 def _ldexp(x: Any, y: Any) -> Any:
+    if is_whole(y):
+        return multiply(x, cast(2.0**y, dtype=x.dtype.name))
     return multiply(x, _array(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
 
 

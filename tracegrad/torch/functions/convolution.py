@@ -19,7 +19,7 @@ from tracegrad.ops.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import concatenate, reshape
 from tracegrad.ops.op import named
-from tracegrad.torch.functions.arguments import as_node, in_floats
+from tracegrad.torch.functions.arguments import as_node, in_floats, is_whole
 from tracegrad.torch.functions.dims import integers, lengths, size_error
 from tracegrad.torch.functions.promotion import require_one_dtype
 
@@ -74,7 +74,9 @@ def padded_by(x: Any, low: Sizes, high: Sizes, value: float) -> Any:
 def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
                  count: int) -> Any:  # fmt: skip
     require_one_dtype(input, weight)
-    x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
+    require_one_dtype(input, bias, "Input type ({a}) and bias type ({b}) should be the same")
+    given = arrays(*(v for v in (input, weight, bias) if v is not None))
+    x, w, *rest = promoted(given if all(map(is_whole, given)) else in_floats(given))
     x, has_batch = with_batch(x, count, f"conv{count}d")
     strides, dilations = for_each(stride, count), for_each(dilation, count)
     if len(w.shape) != count + 2 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:

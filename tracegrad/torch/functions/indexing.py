@@ -28,6 +28,7 @@ from tracegrad.torch.functions.dims import (
     size_error,
     type_name,
 )
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, method
 from tracegrad.torch.functions.shapes import expanded
 
@@ -280,6 +281,8 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     >>> masked_scatter(np.zeros(3), np.array([True, False, True]), np.array([1.0, 2.0])).tolist()
     [1.0, 0.0, 2.0]
     """
+    text = "masked_scatter: expected self and source to have same dtypes but got{A} and {B}"
+    require_one_dtype(input, source, text)
     x, chosen, values = arrays(input, mask, source)
     return _masked_scatter(x, _mask("masked_scatter", chosen), to_dtype(values, x.dtype))
 

@@ -17,6 +17,7 @@ from tracegrad.ops import linear, pieces
 from tracegrad.ops.op import bind, one_node
 from tracegrad.torch.functions.arguments import alike, of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, method
 
 __all__ = ["cat", "hstack", "meshgrid", "repeat", "repeat_interleave", "stack", "tile", "vstack"]
@@ -255,6 +256,8 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
         raise size_error(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
     xs = _several(given, "meshgrid expects a non-empty TensorList")
+    for x in xs[1:]:
+        require_one_dtype(xs[0], x, "meshgrid expects all tensors to have the same dtype")
     if any(len(x.shape) > 1 for x in xs):
         found = next(x for x in xs if len(x.shape) > 1)
         raise size_error(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {lengths(found.shape)}")
@@ -280,6 +283,8 @@ def cartesian_prod(*tensors: Any) -> Any:
     [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
     xs = _several(tensors, "cartesian_prod expects a non-empty TensorList")
+    for x in xs[1:]:
+        require_one_dtype(xs[0], x, "meshgrid expects all tensors to have the same dtype")
     return _product(xs) if len(xs) > 1 else xs[0]
 
 

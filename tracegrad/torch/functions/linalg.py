@@ -27,6 +27,7 @@ from tracegrad.torch.functions.complex_numbers import conj
 from tracegrad.torch.functions.dims import copied, dim_of, one, size_error
 from tracegrad.torch.functions.norms import cond, matrix_norm, norm, vector_norm
 from tracegrad.torch.functions.parts import diagonal as _diagonal
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, with_aliases
 from tracegrad.torch.functions.return_types import return_type
 from tracegrad.torch.functions.unfolded import tensorinv, tensorsolve, vander
@@ -36,6 +37,13 @@ __all__ = [
     "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
     "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+
+_SOLVED = "linalg.solve: Expected A and B to have the same dtype, but found A of type {A} and B of type {B} instead"
+_LEAST_SQUARES = (
+    "torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {A} and other's dtype "
+    "{B}"
+)
 
 
 # -- solving -----------------------------------------------------------------------------------------------
@@ -57,6 +65,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Any:
     >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0])).tolist()
     [1.0, 0.5]
     """
+    require_one_dtype(A, B, _SOLVED)
     x, y = arrays(A, B)
     vector = len(y.shape) == 1 or (len(y.shape) + 1 == len(x.shape) and y.shape == x.shape[:-1])
     if left:
@@ -108,6 +117,9 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
     >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()
     [[1.0]]
     """
+    require_one_dtype(
+        B, L, "Expected b and A to have the same dtype, but found b of type {A} and A of type {B} instead."
+    )
     x, y = promoted(in_floats(arrays(L, B)))
     return _cholesky_solve(matrices("cholesky_solve", y), square_matrices("cholesky_solve", x), upper=upper)
 
@@ -168,6 +180,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         raise size_error(
             f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
+    require_one_dtype(A, B, _LEAST_SQUARES)
     x, y = promoted(in_floats(arrays(A, B)))
     x = matrices("lstsq", x)
     known = rcond is None or driver == "gels"
@@ -394,6 +407,9 @@ def multi_dot(tensors: Any) -> Any:
     >>> multi_dot([np.ones(2), np.eye(2), np.ones(2)]).tolist()
     2.0
     """
+    for k, x in enumerate(tensors[1:], 1):
+        text = f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {{a}} and tensor {k} {{b}}"
+        require_one_dtype(tensors[0], x, text)
     return numpy_linalg.multi_dot(tensors)
 
 
@@ -410,6 +426,8 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     >>> vecdot(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
     [11.0]
     """
+    text = "linalg.vecdot: Expected x and y to have the same dtype, but found x of type {A} and y of type {B} instead"
+    require_one_dtype(x, y, text)
     peer = peer_of(x, y)
     both = multiply(conj(array(x, peer)), array(y, peer))
     axis = dim_of(dim, len(both.shape))
@@ -423,6 +441,7 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Any:
     >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, 1.0]
     """
+    require_one_dtype(input, other, "expected scalar type {A} but found {B}")
     x, y = arrays(input, other)
     sizes = [v.shape[dim_of(dim, len(v.shape))] if v.shape else 1 for v in (x, y)]
     if sizes != [3, 3]:

@@ -30,6 +30,7 @@ from tracegrad.ops.op import Carrier, bind, named, one_node
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.arguments import alike, as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.dims import lengths, one, size_error, type_name
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.special import xlogy
 
 __all__ = [
@@ -67,6 +68,13 @@ def _beside(input: Any, target: Any) -> tuple[Any, Any]:
             stacklevel=3,
         )
     return x, y
+
+
+def _in_dtype_of(like: Any, *xs: Any) -> list[Any]:
+    """Values in the dtype of a Tensor `like`, if that is floating: where PyTorch does not promote."""
+    if getattr(like, "common_dtype", None) is None or like.dtype.kind != "f":
+        return list(xs)
+    return [x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name) for x in xs]
 
 
 def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
@@ -121,6 +129,7 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any 
     if delta <= 0:
         raise RuntimeError(located("huber_loss does not support non-positive values for delta."))
     how, (x, y) = checked(reduction), _beside(input, target)
+    x, y = _in_dtype_of(input, x, y)
     if weight is None:
         return _huber_loss(x, y, how, delta)
     return as_node("HuberLossBackward0", _weighted_huber_loss, x, y, floating(weight), how, delta)
@@ -163,6 +172,7 @@ def nll_loss(input: Any, target: Any, weight: Any = None, size_average: None = N
     `weight` has one factor for each class; the mean is over these factors. Where the class is `ignore_index` nothing
     counts. IndexError for another class out of range.
     """
+    require_one_dtype(input, weight, "expected scalar type {A} but found {B}")
     x, y = arrays(input, target)
     rank = len(x.shape)
     if not rank:
@@ -270,6 +280,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
 
     ValueError if the shapes differ.
     """
+    require_one_dtype(target, input, "Found dtype {A} but expected {B}")
     x, y = promoted(in_floats(arrays(input, target)))
     if x.shape != y.shape:
         raise ValueError(
@@ -279,7 +290,8 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
             )
         )
     weight = None if weight is None else floating(weight)
-    return as_node("BinaryCrossEntropyBackward0", _binary_cross_entropy, x, y, weight, checked(reduction))
+    loss = as_node("BinaryCrossEntropyBackward0", _binary_cross_entropy, x, y, weight, checked(reduction))
+    return _in_dtype_of(input, loss)[0]
 
 
 def _binary_cross_entropy(x: Any, y: Any, weight: Any, how: str) -> Any:
@@ -303,7 +315,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
         raise ValueError(located(f"Target size ({y.shape}) must be the same as input size ({x.shape})"))
     weight, pos_weight = (None if v is None else floating(v) for v in (weight, pos_weight))
     name = "BinaryCrossEntropyWithLogitsBackward0"
-    return as_node(name, _with_logits, x, y, weight, pos_weight, checked(reduction))
+    return _in_dtype_of(target, as_node(name, _with_logits, x, y, weight, pos_weight, checked(reduction)))[0]
 
 
 def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:

@@ -144,7 +144,8 @@ def _summed(x: Any, places: Any, values: Any, mean: bool, include_self: bool) ->
     if not mean:
         return total
     count = add(count, 1) if include_self else where(written, count, 1)
-    return divide(total, cast(count, dtype=x.dtype.name)) if x.dtype.kind == "f" else floor_divide(total, count)
+    count = cast(count, dtype=x.dtype.name)
+    return divide(total, count) if x.dtype.kind in "fc" else floor_divide(total, count)
 
 
 def _in_rows(combine: Both, places: Any, values: Any, count: int) -> tuple[Any, Any]:

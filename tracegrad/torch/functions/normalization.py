@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops import reduction
 from tracegrad.ops.elementwise import add, divide, multiply, power, rsqrt, square, subtract
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, stop_gradient, unreduce
+from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, stop_gradient, unreduce
 from tracegrad.ops.op import named
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.arguments import as_node, floating
@@ -19,6 +19,7 @@ from tracegrad.torch.functions.convolution import padded_by
 from tracegrad.torch.functions.dims import integers, lengths, one, size_error
 from tracegrad.torch.functions.out import store
 from tracegrad.torch.functions.pointwise import clamp_min
+from tracegrad.torch.functions.promotion import require_one_dtype
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize", "rms_norm",
@@ -38,7 +39,11 @@ def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
     return x if bias is None else add(x, reshape(bias, shape=shape))
 
 
-def _given(*values: Any) -> list[Any]:
+def _given(x: Any, *values: Any) -> list[Any]:
+    """Parameters beside the input `x`, whose dtype they have unless that is float16."""
+    if x.dtype.name != "float16":
+        for v in values:
+            require_one_dtype(x, v, "mixed dtype (CPU): expect parameter to have scalar type of {A}")
     return [None if v is None else one(v) for v in values]
 
 
@@ -69,7 +74,7 @@ def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tup
             f"Given normalized_shape={lengths(shape)}, expected input with shape [*, {lengths(shape)[1:]}, but got "
             f"input of size{lengths(x.shape)}"
         )
-    return x, shape, _given(*parameters.values())
+    return x, shape, list(parameters.values())
 
 
 def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
@@ -83,7 +88,7 @@ def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, 
     [[-1.0, 1.0]]
     """
     x, shape, rest = _last(input, normalized_shape, weight=weight, bias=bias)
-    return as_node("NativeLayerNormBackward0", _layer_norm, x, *rest, len(shape), eps)
+    return as_node("NativeLayerNormBackward0", _layer_norm, x, *_given(x, *rest), len(shape), eps)
 
 
 def _layer_norm(x: Any, weight: Any, bias: Any, count: int, eps: float) -> Any:
@@ -99,7 +104,8 @@ def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, ep
     >>> rms_norm(np.array([[3.0, 3.0]]), (2,), eps=0.0).tolist()
     [[1.0, 1.0]]
     """
-    x, shape, (scale,) = _last(input, normalized_shape, weight=weight)
+    x, shape, (weight,) = _last(input, normalized_shape, weight=weight)
+    scale = None if weight is None else one(weight)
     return as_node(
         "MulBackward0", _rms_norm, x, scale, len(shape), float(np.finfo(x.dtype).eps) if eps is None else eps
     )
@@ -109,7 +115,10 @@ def _rms_norm(x: Any, weight: Any, count: int, eps: float) -> Any:
     axes = tuple(range(len(x.shape) - count, len(x.shape)))
     scale = rsqrt(add(reduction.mean(square(x), axes=axes), eps))
     out = multiply(x, unreduce(scale, x.shape, axes))
-    return out if weight is None else multiply(out, weight)
+    if weight is None:
+        return out
+    out = multiply(out, weight)
+    return out if out.dtype == x.dtype or x.dtype.kind != "f" else cast(out, dtype=x.dtype.name)
 
 
 # -- over channels, which are the second dimension -----------------------------------------------------------------
@@ -134,9 +143,9 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
             raise RuntimeError(located("Expected running_mean and running_var to be defined when training=False"))
         if v is not None and math.prod(one(v).shape) != x.shape[1]:
             raise size_error(f"{name} should contain {x.shape[1]} elements not {math.prod(one(v).shape)}")
-    scale, shift = _given(weight, bias)
+    scale, shift = _given(x, weight, bias)
     if not training:
-        mean, var = _given(running_mean, running_var)
+        mean, var = _given(x, running_mean, running_var)
         return as_node("NativeBatchNormBackward0", _by_statistics, x, mean, var, scale, shift, eps)
     axes = (0, *range(2, len(x.shape)))
     count = math.prod(x.shape[k] for k in axes)
@@ -185,7 +194,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
         if running is not None:
             new = reduction.mean(op(still, axes=axes, **params), axes=(0,))
             store(running, add(multiply(one(running), 1 - momentum), multiply(new, momentum)))
-    return as_node("ViewBackward0", _by_example, x, *_given(weight, bias), eps)
+    return as_node("ViewBackward0", _by_example, x, *_given(x, weight, bias), eps)
 
 
 def _by_example(x: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -207,7 +216,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{lengths(x.shape)} and num_groups={num_groups}"
         )
-    return as_node("NativeGroupNormBackward0", _group_norm, x, *_given(weight, bias), num_groups, eps)
+    return as_node("NativeGroupNormBackward0", _group_norm, x, *_given(x, weight, bias), num_groups, eps)
 
 
 def _group_norm(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:

@@ -38,6 +38,7 @@ from tracegrad.ops.elementwise import (
 from tracegrad.ops.op import Carrier, Op, bind, named, one_node
 from tracegrad.torch.functions.arguments import as_node, counted, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.dims import copied, one
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import ONE_OP, function
 
 __all__ = ["clamp", "clamp_min", "of_one"]
@@ -275,6 +276,9 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     >>> lerp(np.array([1.0, 2.0]), np.array([3.0, 6.0]), 0.5).tolist()
     [2.0, 4.0]
     """
+    require_one_dtype(input, end, "expected dtype {a} for `end` but got dtype {b}")
+    if getattr(weight, "shape", ()):
+        require_one_dtype(input, weight, "expected dtype {a} for `weight` but got dtype {b}")
     return as_node(counted("Lerp", weight), _lerp, *operands(input, end, weight))
 
 
@@ -431,4 +435,5 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:
             raise RuntimeError(located(f"{name} must be greater than or equal to zero, but got {value}"))
+    require_one_dtype(input, other, "{A} did not match {B}")
     return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)

@@ -255,6 +255,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     [[7.0, 7.0]]
     """
     require_one_dtype(mat1, mat2)
+    require_one_dtype(input, mat1, "self and mat2 must have the same dtype, but got {A} and {B}")
     x, a, b = arrays(input, mat1, mat2)
     for name, v in (("mat1", a), ("mat2", b)):
         if len(v.shape) != 2:
@@ -274,6 +275,7 @@ def _addmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """`beta * input + alpha * (mat @ vec)`, the input broadcast."""
     require_one_dtype(mat, vec)
+    require_one_dtype(input, mat, "addmv input tensors must have the same dtype, but got {A}, {B}, and {B}")
     x, a, b = arrays(input, mat, vec)
     if (len(a.shape), len(b.shape)) != (2, 1):
         raise size_error(f"vector + matrix @ vector expected, got {len(x.shape)}, {len(a.shape)}, {len(b.shape)}")
@@ -308,6 +310,7 @@ def _addr(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """`beta * input + alpha * bmm(batch1, batch2)`, the input broadcast."""
     require_one_dtype(batch1, batch2)
+    require_one_dtype(input, batch1, "Input dtypes must be the same, got: input {a}, batch1: {b}, batch2: {b}")
     x, a, b = arrays(input, batch1, batch2)
     _check_batches(a, b)
     _check_added(x, (*a.shape[:2], b.shape[2]))
@@ -323,6 +326,7 @@ def _baddbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """`beta * input + alpha * bmm(batch1, batch2).sum(0)`, the input broadcast."""
     require_one_dtype(batch1, batch2)
+    require_one_dtype(input, batch1, "self and mat2 must have the same dtype, but got {A} and {B}")
     x, a, b = arrays(input, batch1, batch2)
     _check_batches(a, b)
     _check_added(x, (a.shape[1], b.shape[2]))
@@ -402,6 +406,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, 1.0]
     """
+    require_one_dtype(input, other, "expected scalar type {A} but found {B}")
     x, y = arrays(input, other)
     if len(x.shape) != len(y.shape):
         raise size_error("linalg.cross: inputs must have the same number of dimensions.")

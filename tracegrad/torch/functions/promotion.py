@@ -15,13 +15,15 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, weak_dtype
 from tracegrad.errors import DTypeError, located
+from tracegrad.numpy_api import reductions
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Op
+from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.modes import DEFAULT
 
 __all__ = [
-    "common_dtype", "default_complex", "default_dtype", "in_one_dtype", "promote_types",
+    "accumulator", "common_dtype", "default_complex", "default_dtype", "in_one_dtype", "promote_types",
     "require_one_dtype",
 ]  # fmt: skip
 
@@ -95,12 +97,23 @@ _C_TYPES = {
 }  # fmt: skip
 
 
-def require_one_dtype(x: Any, y: Any) -> None:
-    """RuntimeError for Tensors of two dtypes whose product is asked for: PyTorch promotes none."""
+def accumulator(x: Any) -> DType:
+    """The dtype in which `x` is summed: of integers and booleans int64; NumPy's, if it is no Tensor."""
+    if getattr(x, "common_dtype", None) is not None and x.dtype.kind in "bui":
+        return _INT
+    return reductions.accumulator(x.dtype)
+
+
+_PRODUCT = "expected m1 and m2 to have the same dtype, but got: {a} != {b}"
+
+
+def require_one_dtype(x: Any, y: Any, text: str = _PRODUCT) -> None:
+    """RuntimeError for Tensors of two dtypes, of which PyTorch promotes none here; in its `text`, {a} and {b} are their
+    dtypes as C has them, {A} and {B} as PyTorch's classes are called."""
     if getattr(x, "common_dtype", None) is None or getattr(y, "common_dtype", None) is None or x.dtype == y.dtype:
         return
-    first, second = (_C_TYPES.get(v.dtype.name, v.dtype.name) for v in (x, y))
-    raise RuntimeError(located(f"expected m1 and m2 to have the same dtype, but got: {first} != {second}"))
+    a, b = (_C_TYPES.get(v.dtype.name, v.dtype.name) for v in (x, y))
+    raise RuntimeError(located(text.format(a=a, b=b, A=type_name(x.dtype), B=type_name(y.dtype))))
 
 
 # -- operands ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import reductions as numpy_reductions
 from tracegrad.numpy_api.operands import arrays, to_dtype
-from tracegrad.numpy_api.reductions import accumulator
 from tracegrad.ops import reduction
 from tracegrad.ops.elementwise import (
     absolute,
@@ -34,6 +33,7 @@ from tracegrad.ops.op import Carrier, Op, bind, named, one_node
 from tracegrad.torch.functions.arguments import as_node, floating, in_floats
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm
+from tracegrad.torch.functions.promotion import accumulator
 from tracegrad.torch.functions.registry import FUNCTIONS, function
 
 __all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduced", "softmax", "sum"]
@@ -87,7 +87,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
         return bind(reduce_sum, (input,), {"axes": axes_of(None, len(input.shape))})
     x = one(input)
     if dtype is not None or x.dtype.kind != "f":
-        x = as_dtype(x, dtype or accumulator(x.dtype))
+        x = as_dtype(x, dtype or accumulator(x))
     return reduced(_numbered("Sum", dim), reduce_sum, x, axes_of(dim, len(x.shape)), keepdim)
 
 
@@ -95,7 +95,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The product; its derivative is exact where elements are 0, at every order."""
     x = one(input)
-    x = as_dtype(x, dtype or accumulator(x.dtype))
+    x = as_dtype(x, dtype or accumulator(x))
     return reduced(_numbered("Prod", dim), reduction.reduce_prod, x, axes_of(dim, len(x.shape)), keepdim)
 
 
@@ -103,7 +103,7 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The sum of what is not nan."""
     x = one(input)
-    x = as_dtype(x, dtype or accumulator(x.dtype))
+    x = as_dtype(x, dtype or accumulator(x))
     return as_node("NansumBackward0", _nansum, x, axes_of(dim, len(x.shape)), keepdim)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays
-from tracegrad.numpy_api.reductions import accumulator
 from tracegrad.ops import linear, scans
 from tracegrad.ops.elementwise import (
     add,
@@ -20,6 +19,7 @@ from tracegrad.ops.linear import reduced_shape, reshape
 from tracegrad.ops.op import Op, named
 from tracegrad.torch.functions.arguments import as_node, floating, in_floats, is_number
 from tracegrad.torch.functions.dims import dim_of, dims_of, one, size_error
+from tracegrad.torch.functions.promotion import accumulator
 from tracegrad.torch.functions.reductions import as_dtype, axes_of, sum
 from tracegrad.torch.functions.registry import FUNCTIONS, function
 
@@ -42,14 +42,14 @@ def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Any:
     [1, 3, 6]
     """
     x = one(input)
-    return _running(scans.cumsum, as_dtype(x, dtype or accumulator(x.dtype)), dim)
+    return _running(scans.cumsum, as_dtype(x, dtype or accumulator(x)), dim)
 
 
 @function("cumprod", in_place=True)
 def cumprod(input: Any, dim: Any, *, dtype: Any = None) -> Any:
     """The products of the elements up to each one along `dim`."""
     x = one(input)
-    return _running(scans.cumprod, as_dtype(x, dtype or accumulator(x.dtype)), dim)
+    return _running(scans.cumprod, as_dtype(x, dtype or accumulator(x)), dim)
 
 
 @function("logcumsumexp")

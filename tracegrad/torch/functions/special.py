@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tracegrad.numpy_api import selection, ufuncs
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops import special
@@ -91,12 +93,18 @@ def sinc(input: Any) -> Any:
     return as_node("SincBackward0", selection.sinc, floating(input))
 
 
+def _numbers_beside(x: Any, y: Any) -> list[Any]:
+    """The operands, a number beside a Tensor in the dtype of that, which SciPy takes for float64."""
+    given = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
+    return [np.array(v, given[0]) if given and is_number(v) else v for v in (x, y)]
+
+
 @function("xlogy", in_place=True)
 def xlogy(input: Any, other: Any) -> Any:
     """input * log(other), and 0 where `input` is 0 and `other` is not nan"""
     x, y = in_floats(pair(input, other))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
-    return named(name, ops.xlogy(x, y))
+    return named(name, ops.xlogy(*_numbers_beside(x, y)))
 
 
 @function("polygamma", methods=False)
@@ -116,7 +124,7 @@ def xlog1py(input: Any, other: Any) -> Any:
     """input * log(1 + other), and 0 where `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
-    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, x, y)
+    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_beside(x, y))
 
 
 erf, erfc, erfinv = FUNCTIONS["erf"], FUNCTIONS["erfc"], FUNCTIONS["erfinv"]

@@ -29,10 +29,11 @@ from tracegrad.ops.elementwise import (
 )
 from tracegrad.ops.linear import cast, reduce_sum, reshape, stop_gradient
 from tracegrad.ops.op import Carrier, one_node
-from tracegrad.torch.functions.arguments import as_node, floating
+from tracegrad.torch.functions.arguments import as_node, floating, is_number
 from tracegrad.torch.functions.dims import dim_of, lengths, one, size_error
 from tracegrad.torch.functions.extrema import median_of, picked_along
 from tracegrad.torch.functions.norms import vector_norm
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.return_types import return_type
 
@@ -64,7 +65,10 @@ def nanquantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = Fals
 
 
 def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Any:
+    require_one_dtype(input, q, "quantile() q tensor must be same dtype as the input tensor")
     x, levels = arrays(input, q)
+    if is_number(q) and getattr(x, "common_dtype", None) is not None:
+        levels = cast(levels, dtype=x.dtype.name)
     if x.dtype.kind != "f":
         raise RuntimeError(located(f"{name}() input tensor must be either float or double dtype"))
     if len(levels.shape) > 1:
@@ -276,7 +280,15 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
 
 def _cov(x: Any, correction: int, fweights: Any, aweights: Any) -> Any:
-    return _array(np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
+    return _in_own_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
+
+
+def _in_own_dtype(x: Any, result: Any) -> Any:
+    """What NumPy computes of `x` in float64, for Tensors in the dtype of `x`."""
+    result = _array(result)
+    if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
+        return result
+    return cast(result, dtype=x.dtype.name)
 
 
 def _array(x: Any) -> Any:
@@ -290,7 +302,7 @@ def corrcoef(input: Any) -> Any:
 
 
 def _corrcoef(x: Any) -> Any:
-    return _array(np.corrcoef(x))
+    return _in_own_dtype(x, np.corrcoef(x))
 
 
 @function("cdist", methods=False)
@@ -300,6 +312,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
     [[5.0, 1.0]]
     """
+    require_one_dtype(x1, x2, "expected scalar type {A} but found {B}")
     x, y = arrays(floating(x1), floating(x2))
     if x.shape[-1] != y.shape[-1]:
         raise size_error(f"X1 and X2 must have the same number of columns. X1: {x.shape[-1]} X2: {y.shape[-1]}")

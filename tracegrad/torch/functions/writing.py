@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.numpy_api.indexing import plan, setitem
@@ -19,14 +21,23 @@ from tracegrad.ops.elementwise import add, multiply
 from tracegrad.ops.op import Carrier, one_node
 from tracegrad.torch.functions.dims import dim_of, lengths, size_error
 from tracegrad.torch.functions.indexing import as_dtype, checked_index, places_of, vector_of, with_value
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import FUNCTIONS, function
 from tracegrad.torch.functions.shapes import expanded
 
 __all__ = ["along_dim", "index_add", "index_put", "scatter", "scatter_add", "scattered", "written"]
 
 
+_PUT = "Index put requires the source and destination dtypes match, got {A} for the destination and {B} for the source."
+_COPIED = "self and source expected to have the same dtype, but got (self) {A} and (source) {B}"
+
+
 # -- writing at a vector of indices --------------------------------------------------------------------------------
-def along_dim(name: str, input: Any, dim: int, index: Any, source: Any) -> tuple[Any, int, Any, Any]:
+def along_dim(
+    name: str, input: Any, dim: int, index: Any, source: Any,
+    text: str = "self ({A}) and source ({B}) must have the same scalar type",
+) -> tuple[Any, int, Any, Any]:  # fmt: skip
+    require_one_dtype(input, source, f"{name}(): {text}")
     x, index, source = arrays(input, index, source)
     k = dim_of(dim, len(x.shape))
     index = vector_of(name, index)
@@ -87,7 +98,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
     >>> index_copy(np.zeros(3), 0, np.array([2, 0]), np.array([1.0, 2.0])).tolist()
     [2.0, 0.0, 1.0]
     """
-    x, k, index, source = along_dim("index_copy_", input, dim, index, source)
+    x, k, index, source = along_dim("index_copy_", input, dim, index, source, _COPIED)
     return _index_copy(x, index, source, dim=k)
 
 
@@ -132,6 +143,9 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     >>> index_put(np.zeros(3), (np.array([0, 0]),), np.array([1.0, 2.0]), accumulate=True).tolist()
     [3.0, 0.0, 0.0]
     """
+    one_by_mask = getattr(values, "shape", None) == () and all(getattr(i, "dtype", None) == np.bool_ for i in indices)
+    if accumulate or not one_by_mask:
+        require_one_dtype(input, values, _PUT)
     x, values, *places = arrays(input, values, *indices)
     return _index_put(x, to_dtype(values, x.dtype), places, accumulate=accumulate)
 
@@ -147,6 +161,7 @@ def _index_put(x: Any, values: Any, places: list[Any], *, accumulate: bool) -> A
 
 # -- writing elements along a dimension ----------------------------------------------------------------------------
 def scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[Any, int, Any, Any]:
+    require_one_dtype(input, src, "scatter(): Expected self.dtype to be equal to src.dtype")
     x, index, src = arrays(input, index, src)
     k = dim_of(dim, len(x.shape))
     index = checked_index(name, x, index, k)
