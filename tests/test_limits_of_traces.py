@@ -12,6 +12,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.errors import PerformanceWarning
+from tracegrad.runtime import pace
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.endings import MOST_ATTEMPTS
 
@@ -107,6 +108,127 @@ def test_a_write_at_indices_of_a_tensor_is_traced_once_and_the_last_write_counts
         for found, right in zip(slope(*tensors), (of_x, of_z)):
             np.testing.assert_allclose(found.numpy(), right)
     assert f.cache_info().traces == slope.cache_info().traces == 1
+
+
+def calls_in_turn(f: Any, shapes: int, calls: int) -> None:
+    """Calls with arrays of other sizes in turn, each of which is right."""
+    for k in range(calls):
+        x = np.arange(1.0 + k % shapes)
+        np.testing.assert_array_equal(f(x), x + 1)
+
+
+def resting() -> Any:
+    """A traced function that runs as plain Python, as that is quicker."""
+    f = tg.trace(lambda x: x + 1)
+    with pytest.warns(PerformanceWarning, match=r"as long as that is quicker, as was measured: a call took \d+ us so"):
+        calls_in_turn(f, 12, 400)
+    assert f.cache_info().limited == 1
+    return f
+
+
+def test_a_small_function_of_many_shapes_in_turn_rests_and_says_what_differs() -> None:
+    f = tg.trace(lambda x: x + 1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        calls_in_turn(f, 12, 700)
+    assert [x.category for x in told] == [PerformanceWarning]
+    assert re.search(r"the last time because of x: f64\[\d+\] -> f64\[\d+\]", str(told[0].message))
+    assert f.cache_info().traces <= 12
+    assert f.cache_info().limited == 1
+    assert "that is quicker, as was measured" in str(f.explain(np.ones(3)))
+    f.clear()
+    assert f.cache_info().limited == 0
+
+
+def test_a_function_that_programs_are_quicker_for_does_not_rest() -> None:
+    def long(x: Any) -> Any:
+        for _ in range(400):
+            x = x * 0.5 + 1
+        return x
+
+    f = tg.trace(long)
+    for k in range(400):
+        f(np.ones(1 + k % 12))
+    assert f.cache_info().limited == 0
+    np.testing.assert_array_equal(f(np.ones(5)), long(np.ones(5)))
+
+
+def test_traces_that_take_long_are_no_more_than_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "SECONDS", 0.0)
+    rates = list(range(100))
+    f = tg.trace(lambda x, k: x + rates[k])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for k in range(100):
+            np.testing.assert_array_equal(f(np.ones(3), k), np.ones(3) + k)
+    assert len(told) == 2
+    assert "an index at" in str(told[0].message)
+    assert re.search("as long as that is quicker.* an index at .* has another answer", str(told[1].message))
+    # In a trial of some calls, it is traced too.
+    assert f.cache_info().traces <= pace.MOST_FOR_ONE + 1 + pace.TRIED
+
+
+def test_a_rest_ends_in_a_trial_that_programs_win_where_calls_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "REST", 8)
+    monkeypatch.setattr(pace, "TIMES", 0)
+    f = tg.trace(lambda x: np.sum(np.tanh(x) * np.sin(x) + np.cos(x * 2) * np.sqrt(np.abs(x) + 1)))
+
+    def until_it_rests() -> None:
+        for k in range(2000):
+            f(np.ones(1 + k % 40))
+            if f.cache_info().limited:
+                return
+
+    with pytest.warns(PerformanceWarning, match="as long as that is quicker"):
+        until_it_rests()
+    for _ in range(1000):
+        f(np.ones(3))
+    assert f.cache_info().limited == 0
+    assert type(f).__call__ is not type(tg.trace(np.sin)).__call__  # the hot path
+
+
+def test_a_function_that_rests_is_recorded_into_the_trace_and_the_derivative_of_another() -> None:
+    f = resting()
+    outer = tg.trace(lambda x: f(x) * 2)
+    for k in range(4):
+        np.testing.assert_array_equal(outer(np.full(3, k)), np.full(3, k + 1) * 2)
+    assert outer.cache_info().traces == 1
+    np.testing.assert_array_equal(tg.grad(lambda x: np.sum(f(x) ** 2))(np.ones(3)), np.full(3, 4.0))
+    np.testing.assert_array_equal(tg.vmap(f)(np.ones((2, 3))), np.full((2, 3), 2.0))
+    assert f.cache_info().limited == 1
+
+
+def test_tensors_keep_their_derivatives_where_a_function_rests() -> None:
+    f = resting()
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    (f(x) ** 2).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [4.0, 6.0])
+
+
+def test_derivatives_do_not_rest() -> None:
+    slope = tg.grad(lambda x: np.sum(x * x))
+    for k in range(400):
+        np.testing.assert_array_equal(slope(np.ones(1 + k % 12)), np.full(1 + k % 12, 2.0))
+    assert slope.cache_info().limited == 0
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.errors.PerformanceWarning")
+def test_a_function_that_runs_plainly_does_so_for_some_calls_without_a_look_at_their_arguments() -> None:
+    class Box:
+        """One argument of which no trace is made."""
+
+        def __init__(self, value: float):
+            self.value = value
+
+    f = tg.trace(lambda x, box: x * (box if isinstance(box, float) else box.value))
+    for k in range(200):
+        np.testing.assert_array_equal(f(np.ones(2), Box(k)), np.full(2, float(k)))
+    assert f.cache_info().traces == 0
+    for k in range(pace.BRIEF_REST + 3):
+        np.testing.assert_array_equal(f(np.ones(2), float(k)), np.full(2, float(k)))
+    assert f.cache_info().traces == 1
+    with pytest.raises(AttributeError):
+        f(np.ones(2), "text")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tracegrad.ops.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.layouts import Lies
-from tracegrad.runtime.why import limited, show_key
+from tracegrad.runtime.why import show_key
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 from tracegrad.trace.trace import Trace
@@ -87,7 +87,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     from tracegrad.codegen.memory import memory_of
 
     call = fun.binder.take_apart_fitting(args, kwargs)
-    waited, plain = fun.waiting(call), limited() if fun.is_limited(call) else ""
+    waited, plain = fun.waiting(call), fun.why_limited(call)
     path, _, captured = fun.find(call)
     rewind(call)
     program, lies = path.answering([*call.leaves, *captured])

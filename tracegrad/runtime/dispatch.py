@@ -21,7 +21,7 @@ import time
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,10 +37,11 @@ from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.eagerly import eagerly, once
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
+from tracegrad.runtime.pace import CacheInfo, Pace, Unmet
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
 from tracegrad.runtime.program import Unplanned, compile_program
 from tracegrad.runtime.recall import keep, recall
-from tracegrad.runtime.why import Unmet, Warnings, log_compile, tell
+from tracegrad.runtime.why import Warnings, limited, log_compile, tell
 from tracegrad.settings import jit_disabled, settings, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
@@ -55,9 +56,10 @@ from tracegrad.trace.sources import CALLS, on_call
 from tracegrad.trace.trace import trace_call
 
 if TYPE_CHECKING:
+    from tracegrad.runtime.families import Family
     from tracegrad.runtime.on_tape import OnTape
 
-__all__ = ["CacheInfo", "Dispatcher", "Family"]
+__all__ = ["Dispatcher"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
@@ -71,29 +73,6 @@ MOST_TURNS = 8
 AGAIN = 64
 
 
-class CacheInfo(NamedTuple):
-    """How often a traced function was traced, and its calls on the slow path that found a program or did not: one that
-    repeats the kind of the call before takes the fast path, which counts nothing. Traces that ended in an exception are
-    not counted. For `limited` kinds of arguments calls run as plain Python.
-    """
-
-    traces: int
-    retraces: int
-    hits: int
-    misses: int
-    specializations: int
-    limited: int
-
-
-class Family:
-    """The programs of functions of equal code, which differ in their closures, defaults and instances."""
-
-    def __init__(self) -> None:
-        self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
-        self.lock = new_lock()
-        self.begun = False
-
-
 class Dispatcher(Inlinable):
     """A function that is traced and compiled when it is called; see `tracegrad.trace` for how to make one."""
 
@@ -103,8 +82,8 @@ class Dispatcher(Inlinable):
     # What the hot path of this class is as a function, if that is known.
     turn: Any = None
     __slots__ = (
-        "_counts", "_donated", "_kept", "_lock", "_met", "_methods", "_plain", "_shared", "_specializations", "_turns",
-        "_unmet", "_warnings", "binder", "body", "fun", "name", "optimize", "tiered",
+        "_counts", "_donated", "_kept", "_lock", "_met", "_methods", "_pace", "_plain", "_shared", "_specializations",
+        "_turns", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
     )  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
@@ -127,8 +106,8 @@ class Dispatcher(Inlinable):
         self._kept: list[tuple[int, Any]] = []
         self._shared = False
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
-        self._warnings = Warnings()
-        self._unmet = Unmet()
+        self.told = Warnings()
+        self._unmet, self._pace = Unmet(), Pace()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +128,12 @@ class Dispatcher(Inlinable):
                     return result
         if not unusual and noted():  # what hot paths do not do
             return self(*args, **kwargs)
-        return self._call(args, kwargs)
+        if unusual:
+            return self._call(args, kwargs)
+        begun = time.thread_time()
+        result = self._call(args, kwargs)
+        self._pace.came(self, time.thread_time() - begun)
+        return result
 
     def _prefer(self, hot: Any, form: tuple[Any, ...]) -> None:
         """Try this hot path first from now on."""
@@ -219,7 +203,8 @@ class Dispatcher(Inlinable):
     def cache_info(self) -> CacheInfo:
         """Counts of traces and of slow-path calls since the last `clear`."""
         with self._lock:
-            return CacheInfo(**self._counts, specializations=len(self._specializations), limited=self._unmet.limited)
+            kinds = max(self._unmet.limited, int(self._pace.rests))
+            return CacheInfo(**self._counts, specializations=len(self._specializations), limited=kinds)
 
     def waiting(self, call: Call) -> list[Path]:
         """The paths for calls like this one that have been answered, and have no machine code yet."""
@@ -232,7 +217,7 @@ class Dispatcher(Inlinable):
             self._turns = {}
             self.__class__ = self._plain
             self._specializations = OrderedDict()
-            self._unmet = Unmet()
+            self._unmet, self._pace = Unmet(), Pace()
             self._counts = dict.fromkeys(self._counts, 0)
 
     @property
@@ -267,8 +252,10 @@ class Dispatcher(Inlinable):
             if any(x.level > Level.TENSOR for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
-        if self._warnings.plain(self.name, call.plainly) or self.is_limited(call):
-            return eagerly(self, args, kwargs, call.plainly, call)
+        if self.told.plain(self.name, call.plainly) or self.is_limited(call):
+            result = eagerly(self, args, kwargs, call.plainly, call)
+            self._pace.ran_plainly = call.plainly or limited()
+            return result
         path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
             rewind(call)
@@ -294,12 +281,22 @@ class Dispatcher(Inlinable):
         else:
             with plainly(path.trace.raised):
                 result = self.body(*args, **kwargs)
-        self._warnings.plain(self.name, path.trace.raised)
+        self.told.plain(self.name, path.trace.raised)
+        self._pace.ran_plainly = path.trace.raised
         return result
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether plain Python does the same: it is no derivative, nor a backward pass."""
+        return self.body is self.fun and self.effects
 
     def is_limited(self, call: Call) -> bool:
         """Whether such calls run as plain Python, as they were traced again and again. Derivatives are not limited."""
-        return call in self._unmet and self.body is self.fun and self.effects
+        return call in self._unmet and self.has_plain
+
+    def why_limited(self, call: Call) -> str:
+        """Why such calls run as plain Python, though there may be programs for them."""
+        return limited() if self.is_limited(call) else self._pace.why if self._pace.rests else ""
 
     def _specialization(self, key: Any) -> Specialization:
         with self._lock:
@@ -381,7 +378,7 @@ class Dispatcher(Inlinable):
             self._counts["misses"] += 1
             self._unmet.add(call)
             if self.is_limited(call):
-                self._warnings.limited(self.name)
+                self.told.limited(self.name)
             if len(spec.paths) >= MAX_PATHS and not spec.forget(answers, self.body is not self.fun) and plainly:
                 return spec.paths[0], None, ()
             try:

@@ -51,8 +51,8 @@ def eagerly(
     arguments were taken apart to, if they were."""
     if STATE.depth or STATE.level is not None:
         return function.body(*args, **kwargs)
-    if function.body is function.fun and function.effects:  # not a derivative, nor a backward pass
-        return as_it_stands(function, args, kwargs)
+    if function.has_plain:
+        return as_it_stands(function, args, kwargs, why)
     return once(function, call or function.binder.take_apart(args, kwargs), args, kwargs, why)
 
 
@@ -76,11 +76,11 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
         return function.body(*args, **kwargs)
 
 
-def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
     """A call of a function that derives nothing itself. Where Tensors lose a derivative in it, what counts is its
     recording, if there is one that keeps it; unless the function changes what is outside, which is done by then."""
     refused = WARNED.refused
-    with holding() as told:
+    with holding() as told, plainly(why):
         try:
             result, error = function.body(*args, **kwargs), None
         except RuntimeError as raised:

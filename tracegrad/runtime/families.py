@@ -12,17 +12,28 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tracegrad.runtime.dispatch import Dispatcher, Family
+from tracegrad.locks import new_lock
+from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.paths import Specialization
 from tracegrad.trace.inline import DERIVED
 from tracegrad.trace.shadow import is_structural
 from tracegrad.trace.users import is_decorated
 
-__all__ = ["remembered"]
+__all__ = ["Family", "remembered"]
 
 _FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
 MAX_FAMILIES = 512
 
 Made = TypeVar("Made", bound=Dispatcher)
+
+
+class Family:
+    """The programs of functions of equal code, which differ in their closures, defaults and instances."""
+
+    def __init__(self) -> None:
+        self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self.lock = new_lock()
+        self.begun = False
 
 
 def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:

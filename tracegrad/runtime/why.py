@@ -14,12 +14,12 @@ from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
 from tracegrad.logs import enabled, log
+from tracegrad.runtime.pace import MOST_FOR_ONE, MOST_UNMET
 from tracegrad.trace.guards import Answers, ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace
 
 __all__ = [
-    "Unmet",
     "Warnings",
     "limited",
     "log_compile",
@@ -32,44 +32,13 @@ __all__ = [
 ]
 
 
-# So many times, a function may be traced again for one reason, and for all, before it is told to be slow.
-MOST_FOR_ONE, MOST_FOR_ALL = 8, 24
-# After so many calls that were traced, one after the other, it is not traced any more for arguments of these kinds.
-MOST_UNMET, MOST_KINDS = 64, 256
+# So many times, a function may be traced again for all reasons before it is told to be slow.
+MOST_FOR_ALL = 24
 
 
 def limited(last: str = "") -> str:
     """What is said of a function that is not traced any more."""
     return f"{MOST_UNMET} calls for such arguments, one after the other, were traced again{last}"
-
-
-class Unmet:
-    """How many calls that no program held for have followed each other, by the kinds of their arguments."""
-
-    def __init__(self) -> None:
-        self._counts: dict[Any, int] = {}
-
-    def __contains__(self, call: Call) -> bool:
-        """Whether they are so many that such calls are not worth tracing."""
-        return bool(self._counts) and self._counts.get(call.key[1:], 0) >= MOST_UNMET
-
-    @property
-    def limited(self) -> int:
-        """For how many kinds of arguments calls are not worth tracing."""
-        return sum(count >= MOST_UNMET for count in self._counts.values())
-
-    def often(self, call: Call) -> bool:
-        """Whether they are worth a warning."""
-        return self._counts.get(call.key[1:], 0) > MOST_FOR_ONE
-
-    def add(self, call: Call) -> None:
-        kinds = call.key[1:]  # not the structure, which objects among the arguments belong to
-        self._counts[kinds] = self._counts.pop(kinds, 0) + 1
-        if len(self._counts) > MOST_KINDS:
-            del self._counts[next(iter(self._counts))]
-
-    def discard(self, call: Call) -> None:
-        self._counts.pop(call.key[1:], None)
 
 
 class Warnings:
@@ -96,14 +65,22 @@ class Warnings:
         """Something that it reads from outside has changed."""
         self._count(name, f"{re.split(' == | is | holds ', what)[0]} has changed", _ARGUMENT)
 
-    def keyed(self, name: str, why: str) -> None:
-        """The arguments of each call are others, though of the same kinds."""
+    def keyed(self, name: str, why: str, alike: bool) -> None:
+        """The arguments of each call are others, though of kinds that are `alike`."""
         self._last = f", the last time because of {why}"
-        self._say("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
+        if alike:
+            self._say("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
 
     def limited(self, name: str) -> None:
         """It was traced in many calls without a program that held."""
         self._say("limited", f"{name} runs as plain Python, uncompiled: {limited(self._last)}")
+
+    def slower(self, name: str, by_programs: float, plainly: float) -> str:
+        """Calls took so many seconds, and fewer as plain Python. What is said of it."""
+        found = f"a call took {_time(plainly)} so, and {_time(by_programs)} as its program had to be traced or found"
+        why = f"that is quicker, as was measured: {found}{self._last}"
+        self._say("limited", f"{name} runs as plain Python, uncompiled, as long as {why}")
+        return why
 
     def _count(self, name: str, cause: str, advice: str) -> None:
         self._causes[cause] += 1
@@ -128,6 +105,10 @@ _CHOICE = (
 )
 _OBJECT = "each object makes another program; pass the same one, or make it inside"
 _ARGUMENT = "each state makes another program; pass what changes with each call as an argument"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e6 * seconds:.0f} us" if seconds < 1e-2 else f"{1e3 * seconds:.0f} ms"
 
 
 def show_kind(kind: Any) -> str:
@@ -227,7 +208,7 @@ def _short(x: Any) -> str:
 
 def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
     """Log why the function is traced again, and warn where that happens time after time."""
-    told, keys = function._warnings, answers.keys
+    told, keys = function.told, answers.keys
     same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
     other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
     found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
@@ -242,8 +223,9 @@ def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
         told.answered(function.name, guard)
     elif same:
         told.changed(function.name, new_world(p.trace for p in same))
-    elif not spec.paths and function._unmet.often(call):
-        told.keyed(function.name, new_key(function.binder, function._specializations, call))
+    elif not spec.paths and len(function._specializations) > MOST_FOR_ONE:
+        why = new_key(function.binder, function._specializations, call)
+        told.keyed(function.name, why, function._unmet.often(call))
 
 
 def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
