@@ -350,3 +350,30 @@ def test_a_cached_function_ends_no_trace_for_what_was_written_elsewhere() -> Non
             assert f(np.ones((2, 3)) + k) == 6 * (1 + k) ** 2 + 6 * (1 + k)
     assert calls["n"] == 4
     assert f.cache_info().traces <= 2
+
+
+@program
+def test_what_a_cache_has_is_one_object_which_may_be_changed(trace: Any) -> Any:
+    @functools.cache
+    def table(k: int) -> Any:
+        return np.arange(2.0) * k
+
+    @functools.cache
+    def parts(k: int) -> Any:
+        return [k, k * 0.5]
+
+    @trace
+    def f(x: Any, n: int) -> Any:
+        t, p = table(n + 10), parts(n + 10)
+        t[0] += 1.0
+        p.append(1.0)
+        return x * table(n + 10) + sum(parts(n + 10)), t is table(n + 10), p is parts(n + 10)
+
+    @trace
+    def g(x: Any, n: int) -> Any:
+        a, b = table(n), table(1)
+        b[1] = 5.0
+        return x * a, a is b
+
+    for n in (1, 1, 2, 3, 1):
+        yield f(X, n), g(X, n), table(n + 10), parts(n + 10)

@@ -364,7 +364,7 @@ class World(Assumptions):
 
     def _function(self, value: types.FunctionType, source: Source) -> Any:
         if shadow.is_dispatched(value):
-            return shadow.dispatched(self, value)
+            return shadow.dispatched(self, value, Fixed(value, value.__name__))
         if package := opaque_package(value):
             return opaque_function(self, value, package)
         where = source if self.shared is not None else Fixed(value, value.__name__)

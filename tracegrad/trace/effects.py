@@ -34,7 +34,8 @@ from tracegrad.tree.kinds import KINDS
 
 __all__ = [
     "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",
-    "changed_names", "changes", "contents", "fill", "fixed", "place_of", "statements", "watched", "writer",
+    "changed_names", "changes", "contents", "delete_static", "fill", "fixed", "place_of", "set_static", "statements",
+    "watched", "writer",
 ]  # fmt: skip
 
 Template = Callable[[Any], Piece]
@@ -46,8 +47,8 @@ STATEMENTS = {
     "field": "h.n = v",
     "attribute": "set_attribute(h, k, v)",
     "no attribute": "delete_attribute(h, k)",
-    "static": "setattr(h, k, v)",
-    "no static": "delattr(h, k)",
+    "static": "set_static(h, k, v)",
+    "no static": "delete_static(h, k)",
     "item": "h[k] = v",
     "no item": "h.pop(k, None)",
     "extended": "h += v",
@@ -57,7 +58,30 @@ STATEMENTS = {
     "queue": "h.clear(); h.extend(v)",
     "cell": "h.cell_contents = v",
 }
-NAMES = {"set_attribute": object.__setattr__, "delete_attribute": object.__delattr__}
+
+
+def set_static(x: Any, name: str, value: Any) -> None:
+    """Let a class, or a traced function, hold this; what a metaclass does then has its own effects."""
+    (type if isinstance(x, type) else object).__setattr__(x, name, value)
+
+
+def delete_static(x: Any, name: str) -> None:
+    """Let a class, or a traced function, no longer hold it: it may have been set in the same call."""
+    with contextlib.suppress(AttributeError):
+        (type if isinstance(x, type) else object).__delattr__(x, name)
+
+
+def delete_attribute(x: Any, name: str) -> None:
+    """Let an object no longer have this attribute, if it has it, whatever its class does in Python then."""
+    slots = (vars(c).get("__delattr__") for c in type(x).__mro__)
+    with contextlib.suppress(AttributeError):
+        next(f for f in slots if isinstance(f, types.WrapperDescriptorType))(x, name)
+
+
+NAMES = {
+    "set_attribute": object.__setattr__, "delete_attribute": delete_attribute,
+    "set_static": set_static, "delete_static": delete_static,
+}  # fmt: skip
 
 
 class Effect:
@@ -292,9 +316,9 @@ def _of_dict(
 
 
 def attribute_kind(cls: type) -> str:
-    """The kind of effects on attributes of objects of a class."""
-    plain: Any = object.__setattr__
-    return "field" if cls.__setattr__ is plain else "attribute"
+    """The kind of effects on attributes of objects of a class: plain statements unless it has a `__setattr__` in Python
+    (of `threading.local`, which is in C, the one of `object` is none)."""
+    return "field" if isinstance(cls.__setattr__, types.WrapperDescriptorType) else "attribute"
 
 
 def changed_names(

@@ -100,11 +100,18 @@ def cached(real: Any, within: Source, world: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not world.open:
             return real(*args, **kwargs)
+        every = (*args, *kwargs.values())
+        told = any(_state(real, every))
         try:
-            every = (*args, *kwargs.values())
-            given = _outside(args, world, real, every), {k: _outside(x, world, real, every) for k, x in kwargs.items()}
+            given = _given(args, kwargs, world, told)
         except _Inside:
-            return _run(world, real, within, args, kwargs)
+            inside = _run(world, real, within, args, kwargs)
+            if _is_value(inside):
+                return inside
+            try:  # else it is the object that the cache has, which may be changed, or is another's to change
+                given = _given(args, kwargs, world, True)
+            except _Inside:
+                return inside
         answer, kind = _answer(world, real, *given)
         return world.translate(answer, kind(real, given))
 
@@ -114,6 +121,8 @@ def cached(real: Any, within: Source, world: Any) -> Any:
     vars(call).update(cache_info=real.cache_info, cache_clear=real.cache_clear)
     if not world.once:
         vars(call).update(cache_info=refused, cache_clear=refused)
+    world.enter(real, call)
+    vars(call).update(__wrapped__=world.translate(real.__wrapped__, within))
     return call
 
 
@@ -151,16 +160,21 @@ def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
     return answer
 
 
-def _outside(x: Any, world: Any, real: Any, args: Any) -> Any:
-    """What the cache is given for one of the arguments; `_Inside` if that must not get there."""
+def _given(args: Any, kwargs: Any, world: Any, told: bool) -> tuple[Any, dict[str, Any]]:
+    return _outside(args, world, told), {k: _outside(x, world, told) for k, x in kwargs.items()}
+
+
+def _outside(x: Any, world: Any, told: bool) -> Any:
+    """What the cache is given for one of the arguments; `_Inside` if that must not get there. A traced number is asked
+    for if something can be `told` from the cache that cannot from the function."""
     if isinstance(x, Carrier):
-        return _asked(x, real, args)
+        return _asked(x, told)
     if isinstance(x, shadow.VALUES):
         if isinstance(x, str) and spells(x):
             raise _Inside  # where it is seen what becomes of it
         return x
     if type(x) is tuple:
-        return tuple([_outside(y, world, real, args) for y in x])
+        return tuple([_outside(y, world, told) for y in x])
     if type(x).__hash__ is None:
         hash(shadow.unshadowed(x))  # raises what Python raises
     found = shadow.unshadowed(x)
@@ -171,14 +185,14 @@ def _outside(x: Any, world: Any, real: Any, args: Any) -> Any:
     return found
 
 
-def _asked(x: Any, real: Any, args: Any) -> Any:
+def _asked(x: Any, told: bool) -> Any:
     builder = getattr(x, "builder", None)
     if builder is None:
         raise _Inside
     if x.shape or x.is_array:
         hash(x)  # raises too
     here = builder.here()
-    if not here.knows(x) or here.has_derivative(x.node) or not any(_state(real, args)):
+    if not here.knows(x) or here.has_derivative(x.node) or not told:
         raise _Inside
     return x._plain("hash()")
 
@@ -196,6 +210,16 @@ def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
                 yield source, None, False
             elif not _is_function(value) and not _is_code(value):
                 yield source, value, source.name in assigned or not isinstance(value, (*shadow.VALUES, np.ndarray))
+
+
+def _is_value(x: Any) -> bool:
+    """Whether nobody can tell an answer from another one that is equal to it."""
+    if type(x) is tuple:
+        return all(map(_is_value, x))
+    if isinstance(x, Carrier):
+        number: Any = x
+        return not (number.shape or number.is_array)
+    return isinstance(x, (type, *shadow.VALUES))
 
 
 def _is_immutable(x: Any) -> bool:

@@ -12,7 +12,7 @@ from tracegrad.trace.callees import MARK, callee
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.rows import ITERATED
-from tracegrad.trace.sources import Attribute, Fixed, Global
+from tracegrad.trace.sources import Attribute, Fixed, Global, Hiding
 from tracegrad.trace.state import Name
 from tracegrad.trace.tries import Namespace
 
@@ -110,7 +110,10 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     """`getattr`; that a function or a class has no such attribute is a guard."""
     try:
-        return BUILTINS["getattr"](x, name)
+        found = BUILTINS["getattr"](x, name)
+        if isinstance(x, type) and hasattr(type(x), "__getattr__"):
+            _may_be_hidden(x, name)
+        return found
     except AttributeError:
         trace = current_trace()
         if trace is not None and isinstance(x, types.FunctionType | type | Inlinable):
@@ -118,6 +121,13 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
         if default:
             return default[0]
         raise
+
+
+def _may_be_hidden(cls: type, name: str) -> None:
+    """Guard that a class has no attribute of this name itself, where its metaclass answers for those that it lacks."""
+    trace = current_trace()
+    if trace is not None and not any(name in vars(c) for c in cls.__mro__):
+        trace.world.assume(Hiding(cls, frozenset([name])), "is", None)
 
 
 def _hasattr(x: Any, name: str) -> bool:

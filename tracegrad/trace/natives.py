@@ -21,6 +21,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import TracegradError
+from tracegrad.ops import Carrier
 from tracegrad.trace import shadow
 from tracegrad.trace.classes import Lent, descriptors, functions_of, genuine, hook
 from tracegrad.trace.effects import fixed
@@ -69,11 +70,11 @@ class Natives:
             self.world.writes.watch(cls, self.world)
 
     def _holds(self, cls: type, name: str, x: Any) -> bool:
-        """Whether traced code gets a shadow of what a class holds: a container, or an object of the user's."""
+        """Whether traced code gets a shadow of what a class holds: a container, or an object that can change."""
         x = genuine(x)
         if is_own_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
             return False
-        if type(x) not in _HELD and (not shadow.is_user_object(x) or hasattr(type(x), "__get__")):
+        if type(x) not in _HELD and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
             return False
         self._places[id(x)] = Static(cls, name)
         return True
@@ -178,7 +179,8 @@ class Natives:
             if is_own_class(cls):
                 continue
             missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
-            if missing and not self._names.isdisjoint(("__dict__", "vars")):
+            asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
+            if missing and asked:
                 self.world.assume(Hiding(cls, missing), "is", None)
 
     def _follow(self) -> None:
@@ -251,6 +253,13 @@ def _globals_in(function: Any) -> set[str]:
     if not names.isdisjoint(_LOOKS_UP):
         return names
     return {x.argval for code in _codes(function) for x in dis.get_instructions(code) if x.opname in _LOADS}
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether what a class holds is no object of the user's, and cannot change, or is guarded by what it holds."""
+    if shadow.is_user_object(x):
+        return False
+    return tree.is_node(x) or isinstance(x, (np.ndarray, Carrier, *shadow.VALUES)) or is_constant(x)
 
 
 # What may hold objects of the user's, in a class as elsewhere.

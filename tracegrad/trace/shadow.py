@@ -137,7 +137,7 @@ _EXAMPLE: Any = functools.singledispatch(contents)
 _DISPATCHED = _EXAMPLE.__code__
 
 
-def dispatched(world: Any, fun: Any) -> Any:
+def dispatched(world: Any, fun: Any, where: Source) -> Any:
     """What stands for a function that chooses another one by the type of its first argument."""
 
     @functools.wraps(fun)
@@ -147,6 +147,8 @@ def dispatched(world: Any, fun: Any) -> Any:
         source = Called(fun.dispatch, (cls,))
         return (world.translate(chosen, source) if world.open else chosen)(first, *args, **kwargs)
 
+    world.enter(fun, call)
+    call.__wrapped__ = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
     return call
 
 
@@ -215,8 +217,9 @@ def is_structural(x: Any) -> bool:
 
 
 def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
-    """The attribute of a function that its shadow gets; those with names of Python's form are labels."""
-    if name.startswith("__") and name.endswith("__"):
+    """The attribute of a function that its shadow gets; those with names of Python's form are labels, but what a
+    decorator wraps."""
+    if name.startswith("__") and name.endswith("__") and name != "__wrapped__":
         return value
     return world.translate(value, Attribute(where, name))
 

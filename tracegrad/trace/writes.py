@@ -21,10 +21,12 @@ from tracegrad.trace.effects import (
     changed_names,
     changes,
     contents,
+    delete_static,
     fill,
     fixed,
     place_of,
     plain_key,
+    set_static,
     watched,
 )
 from tracegrad.trace.inline import DERIVED
@@ -298,10 +300,10 @@ class Writes:
             fill(x, before)
         for x, before in self._open.items():
             for name in [k for k in _attributes(x) if k not in before]:
-                delattr(x, name)
+                delete_static(x, name)
             for name, value in before.items():
                 if _attributes(x).get(name, shadow.EMPTY) is not value:
-                    setattr(x, name, value)
+                    set_static(x, name, value)
         for holder, name, _, real in self._planted.values():
             _put(holder, name, real)
 
@@ -321,7 +323,7 @@ def _put(holder: Any, name: Any, value: Any) -> None:
     if isinstance(holder, dict):
         holder[name] = value
     else:
-        (type if isinstance(holder, type) else object).__setattr__(holder, name, value)
+        set_static(holder, name, value)
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:

@@ -1,0 +1,198 @@
+"""What classes hold of Python's own kinds, and what metaclasses do, plainly and traced."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import random
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tests.meaning import compare, program
+
+X = np.array([1.0, 2.0])
+
+
+class Rate:
+    def __init__(self, k: float):
+        self.k = k
+
+
+RATE = Rate(1.0)
+# How an object is made that a class holds, what traced code does with it, and how it is changed from outside.
+HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "a namespace": (lambda: types.SimpleNamespace(k=1.0), lambda h: h.k, lambda h: setattr(h, "k", h.k + 1)),
+    "a ChainMap": (
+        lambda: collections.ChainMap({}, {"k": 1.0}),
+        lambda h: h["k"],
+        lambda h: h.maps[1].update(k=h["k"] + 1),
+    ),
+    "a Counter": (lambda: collections.Counter("aab"), lambda h: h["a"], lambda h: h.update("a")),
+    "a Counter that counts": (lambda: collections.Counter(), lambda h: h.update("a") or h["a"], lambda h: h.clear()),
+    "a defaultdict": (lambda: collections.defaultdict(float), lambda h: h["k"], lambda h: h.update(k=h["k"] + 1)),
+    "a UserDict": (lambda: collections.UserDict(k=1.0), lambda h: h["k"], lambda h: h.update(k=h["k"] + 1)),
+    "a weak dict": (
+        lambda: weakref.WeakValueDictionary(a=RATE),
+        lambda h: h["a"].k if "a" in h else 5.0,
+        lambda h: h.pop("a", None),
+    ),
+    "a weak set": (lambda: weakref.WeakSet([RATE]), len, lambda h: h.clear()),
+    "a partial": (lambda: functools.partial(dict, k=2.0), lambda h: h()["k"], lambda h: h.keywords.update(k=3.0)),
+    "a bytearray": (lambda: bytearray(b"abc"), lambda h: h[0], lambda h: h.__setitem__(0, h[0] + 1)),
+    "a generator of random numbers": (
+        lambda: np.random.default_rng(0),
+        lambda h: h.uniform(),
+        lambda h: h.uniform(),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*holds weakref:tracegrad.errors.PerformanceWarning")
+@pytest.mark.parametrize("name", HELD)
+def test_what_a_class_holds_may_change(name: str) -> None:
+    make, use, change = HELD[name]
+
+    def script(trace: Any) -> Any:
+        class Holder:
+            held = make()
+
+        @trace
+        def f(x: Any) -> Any:
+            return x * use(Holder.held)
+
+        @trace
+        def g(x: Any) -> Any:
+            return x * use(Holder().held)
+
+        for k in range(5):
+            if k in (2, 4):
+                change(Holder.held)
+            yield f(X), g(X)
+
+    for mode in ("traced", "disabled"):
+        compare(script, mode)
+
+
+def test_random_numbers_of_a_generator_that_a_class_holds_are_no_constants() -> None:
+    class Holder:
+        held = random.Random(0)
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        return x * Holder.held.random()
+
+    with pytest.raises(tg.UnsupportedError, match="draws random numbers"):
+        f(X)
+
+
+@program
+def test_the_attributes_that_a_metaclass_answers_for_may_be_set(trace: Any) -> Any:
+    answers = {"k3": 3.0}
+
+    class Meta(type):
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return answers.get(name, 1.0)
+
+    class C(metaclass=Meta):
+        pass
+
+    functions = [
+        lambda x, n: x * C.other,
+        lambda x, n: x * getattr(C, f"k{n}"),
+        lambda x, n: x * (2 if hasattr(C, "other") else 1) * getattr(C, "_hidden", 7.0),
+        lambda x, n: x * type(C()).other,
+    ]
+    for f in map(trace, functions):
+        yield f(X, 3), f(X, 4), f(X, 3)
+        C.other, C.k3, C._hidden = 5.0, 6.0, 2.0
+        yield f(X, 3), f(X, 4)
+        del C.other, C.k3, C._hidden
+        answers["other"] = 11.0
+        yield f(X, 3), f(X, 4)
+        del answers["other"]
+
+
+@program
+def test_what_a_metaclass_does_when_an_attribute_is_set_happens_once(trace: Any) -> Any:
+    names: list[str] = []
+
+    class Meta(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            names.append(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(cls, name: str) -> None:
+            names.append(f"no {name}")
+            super().__delattr__(name)
+
+    class C(metaclass=Meta):
+        gain = 1.0
+
+    @trace
+    def f(x: Any, n: int) -> Any:
+        C.gain = n * 0.3
+        C.added = n
+        y = x * C.gain
+        del C.added
+        return y
+
+    for n in (1, 1, 2, 3):
+        yield f(X, n), list(names), C.gain, list(vars(C))
+
+
+@program
+def test_attributes_that_are_set_and_deleted(trace: Any) -> Any:
+    class Local(threading.local):
+        k = 2.0
+
+    for local in (threading.local(), Local(), Rate(1.0)):
+
+        @trace
+        def f(x: Any, n: int, local: Any = local) -> Any:
+            local.k = n * 0.5
+            local.last = n
+            y = x * local.k
+            if n > 1:
+                del local.last
+            return y
+
+        for n in (1, 1, 2, 3):
+            yield f(X, n), local.k, getattr(local, "last", None)
+
+
+@program
+def test_a_function_that_a_decorator_keeps_runs_in_the_trace(trace: Any) -> Any:
+    log: list[int] = []
+
+    def base(k: int) -> float:
+        log.append(k)
+        return k * 2.0
+
+    @functools.wraps(base)
+    def wrapper(k: int) -> float:
+        return base(k) + 1.0
+
+    class Model:
+        @functools.lru_cache  # noqa: B019
+        def rate(self, k: int) -> float:
+            return base(k)
+
+    model, cached, dispatched = Model(), functools.cache(base), functools.singledispatch(base)
+    functions = [
+        lambda x, n: x * wrapper.__wrapped__(n),
+        lambda x, n: x * cached.__wrapped__(n),
+        lambda x, n: x * dispatched.__wrapped__(n),
+        lambda x, n: x * model.rate.__wrapped__(model, n),
+    ]
+    for f in map(trace, functions):
+        for n in (1, 1, 2):
+            yield f(X, n), list(log)
