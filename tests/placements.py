@@ -19,7 +19,7 @@ import types
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,16 +91,20 @@ def placed(script: Callable[..., Any], placement: str, plain: Decorator) -> Plac
     if placement == "installed":
         return Placement(_installed_twin(script), plain, tg.trace)
     decorator = getattr(installed_module("third_party_decorators", PACKAGE), DECORATORS[placement])
-    around = _leaving_the_compiled_path if placement == "plain path" else nullcontext
-    return Placement(script, _behind(decorator, plain), _behind(decorator, tg.trace), around)
+    script = _leaving_the_compiled_path(script) if placement == "plain path" else script
+    return Placement(script, _behind(decorator, plain), _behind(decorator, tg.trace))
 
 
-@contextmanager
-def _leaving_the_compiled_path() -> Iterator[None]:
-    """Calls that run as plain Python say so once; here that is what is meant."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tg.PerformanceWarning)
-        yield
+def _leaving_the_compiled_path(script: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls that run as plain Python say so once; here that is what is meant, also of transforms in the program."""
+
+    @functools.wraps(script)
+    def quietly(trace: Decorator) -> Iterator[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", tg.PerformanceWarning)
+            yield from script(trace)
+
+    return quietly
 
 
 @functools.cache
