@@ -33,7 +33,7 @@ def _failure(program: Program, compiled: bool, counts: Counter[str] | None = Non
     return None
 
 
-KIND = Kind(write, check, _failure, Program.told, keep, {"installed": False}, "--count", 100)
+KIND = Kind(write, check, _failure, Program.told, keep, {"installed": False, "face": ""}, "--count", 100)
 
 if __name__ == "__main__":
     sys.exit(main(KIND, "python -m tests.fuzz_python", __doc__))

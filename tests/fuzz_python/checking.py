@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import abc
+import bisect
 import collections
 import contextlib
+import contextvars
+import copy
 import dataclasses
 import enum
 import functools
+import heapq
+import itertools
 import math
 import operator
 import sys
+import threading
 import types
+import typing
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -34,9 +43,13 @@ STEP = 1e-6
 CALLS = ((0, 1, ""), (1, 1, ""), (2, 1, "change 0"), (3, 2, ""), (4, 2, "change 1"), (0, 1, "change 2"), (1, 0, ""))
 # Those after which the derivative is compared with differences: a first one, one of a hit, some after changes.
 COMPARED = (0, 1, 3, 5)
-MODULES = (collections, contextlib, dataclasses, enum, functools, math, operator)
+MODULES = (
+    abc, bisect, collections, contextlib, contextvars, copy, dataclasses, enum, functools, heapq, itertools, math,
+    operator, threading, types, typing, weakref,
+)  # fmt: skip
 PACKAGE = "/site-packages/fuzzed/package.py"
 REFUSED = (UnsupportedError, TraceError)
+CAUGHT = (ValueError, LookupError, ArithmeticError, RuntimeError, AttributeError, TypeError)
 
 
 class Invalid(Exception):
@@ -97,7 +110,7 @@ def _calls(world: World, call: Callable[[Array, int], Any], last: int = len(CALL
             found = call(x, n)
         except (*REFUSED, tg.errors.PerformanceWarning):
             raise
-        except (ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+        except CAUGHT as error:
             found = _raised(error)
         yield found, seen(x), world.state()
 
@@ -111,8 +124,9 @@ class Caught:
 
 
 def _raised(error: Exception) -> Caught:
-    own = type(error).__module__ == "fuzzed.module"
-    return Caught(type(error).__name__, seen([*error.args]) if own else None)
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__.partition(".")[0] != tg.__name__)
+    own = kind.__module__ == "fuzzed.module"
+    return Caught(kind.__name__, seen([*error.args]) if own else None)
 
 
 def _good(x: Any) -> bool:
@@ -129,6 +143,9 @@ class _Plain:
             self.calls = [*_calls(world, lambda x, n: seen(world.loss(x, n)[1]))]
         except Exception as error:
             raise Invalid(f"{type(error).__name__}: {error}") from error
+        first = self.calls[0][0]
+        if isinstance(first, Caught) and first.name in ("AttributeError", "TypeError"):
+            raise Invalid("does not run")
         for found, _, _ in self.calls:
             if not isinstance(found, Caught):
                 arrays = [a[-1] for a in found[2][0][2]]
@@ -157,6 +174,26 @@ class _Plain:
                     found[k] = both / STEP
         return found
 
+    @functools.cached_property
+    def curvatures(self) -> dict[int, float]:
+        """By the calls, the second derivatives along a direction."""
+        found = {}
+        for k in self.slopes:
+            with contextlib.suppress(Invalid):
+                direction = 1e-3 * np.cos(np.arange(3.0) + k)
+                at = [self.loss(k, s * direction) for s in (-2, -1, -0.5, 0, 0.5, 1, 2)]
+                wide, both, near = (
+                    (at[3 - s] - 2 * at[3] + at[3 + s]) / (w * 1e-3) ** 2 for s, w in ((3, 2), (2, 1), (1, 0.5))
+                )
+                if max(abs(wide - both), abs(near - both)) < 1e-3 * (1 + abs(both)):
+                    found[k] = both
+        return found
+
+
+def _swapped(found: Any) -> Any:
+    (_, rest), gradient = found
+    return gradient, rest
+
 
 def _derivative(world: World, transform: str) -> Callable[[Array, int], Any]:
     """A call with its derivative."""
@@ -171,6 +208,17 @@ def _derivative(world: World, transform: str) -> Callable[[Array, int], Any]:
         forward.calls = 0  # type: ignore[attr-defined]
         return forward
     both = tg.value_and_grad(world.loss, has_aux=True)
+    if transform == "second":
+
+        def twice(x: Array, n: int) -> Any:
+            k = twice.calls  # type: ignore[attr-defined]
+            twice.calls += 1  # type: ignore[attr-defined]
+            direction = np.cos(np.arange(3.0) + k)
+            _, curved, rest = tg.jvp(lambda x: _swapped(both(x, n)), (x,), (direction,), has_aux=True)
+            return seen(rest), float(np.sum(curved * direction))
+
+        twice.calls = 0  # type: ignore[attr-defined]
+        return twice
     both = tg.disable_jit()(both) if transform == "eager" else both
 
     def backward(x: Array, n: int) -> Any:
@@ -188,11 +236,13 @@ def _compare(plain: _Plain, what: str, found: Iterator[Any], counts: Counter[str
         tell_apart(*[[x.name, x.args] if isinstance(x, Caught) else x for x in (wanted[0], got)],
                    f"{what}, call {k}: result")  # fmt: skip
         tell_apart(list(wanted[1:]), effects, f"{what}, call {k}: effects")
-        if slope is not None and k in plain.slopes:
+        if slope is not None:
+            wanted_slopes, close = (plain.slopes, 2e-5) if what != "second" else (plain.curvatures, 3e-3)
             along = slope if np.ndim(slope) == 0 else float(np.sum(slope * np.cos(np.arange(3.0) + k)))
-            counts[f"{what}: derivatives compared"] += 1
-            if abs(along - plain.slopes[k]) > 2e-5 * (1 + abs(plain.slopes[k])):
-                raise Different(f"{what}, call {k}: derivative {along!r} instead of {plain.slopes[k]!r}")
+            if k in wanted_slopes:
+                counts[f"{what}: derivatives compared"] += 1
+                if not abs(along - wanted_slopes[k]) <= close * (1 + abs(wanted_slopes[k])):
+                    raise Different(f"{what}, call {k}: derivative {along!r} instead of {wanted_slopes[k]!r}")
 
 
 def check(program: Program, compiled: bool = False, counts: Counter[str] | None = None) -> None:
@@ -207,7 +257,7 @@ def check(program: Program, compiled: bool = False, counts: Counter[str] | None 
         except SyntaxError as error:
             raise Invalid(str(error)) from error
         plain = _Plain(code, program)
-        for what in ("traced", "grad", "eager", "jvp"):
+        for what in program.ways:
             world = plain.new()
             traced = tg.trace(world.f)
             call = (lambda x, n, f=traced: seen(f(x, n))) if what == "traced" else _derivative(world, what)

@@ -4,6 +4,8 @@ import contextlib
 import functools
 from typing import ClassVar
 
+import numpy as np
+
 LEVEL = 0.5
 SETTINGS = {"factor": 0.7, "offset": 0.1}
 REGISTRY = {"p0": lambda a: a * 0.5, "p1": lambda a: a + 0.2}
@@ -110,3 +112,119 @@ def logged(log):
         yield log
     finally:
         log.append("out")
+
+
+_KNOBS = {"knob": 0.4}
+
+
+def __getattr__(name):
+    if name in _KNOBS:
+        return _KNOBS[name]
+    if name == "lazily":
+        value = globals()["lazily"] = 0.9
+        return value
+    raise AttributeError(name)
+
+
+class Events:
+    def __init__(self):
+        self.log, self.hooks = [], {}
+
+    def on(self, name, hook):
+        self.hooks.setdefault(name, []).append(hook)
+
+    def fire(self, name, *args):
+        for hook in self.hooks.get(name, ()):
+            hook(*args)
+        self.log.append((name, *args))
+        del self.log[:-4]
+
+
+EVENTS = Events()
+
+
+class Pipeline:
+    def __init__(self, *steps):
+        self.steps = [*steps]
+
+    def run(self, a):
+        for step in self.steps:
+            a = step(a)
+        return a
+
+
+PIPELINE = Pipeline(lambda a: a * 0.5, lambda a: a + SETTINGS["offset"])
+
+
+def timed(function, *, log=[]):  # noqa: B006
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        log.append(function.__name__)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            log.pop()
+
+    return call
+
+
+class Guarded:
+    __slots__ = ("_value", "reads")
+
+    def __init__(self, value):
+        object.__setattr__(self, "_value", value)
+        object.__setattr__(self, "reads", 0)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{name} is fixed")
+
+    @property
+    def value(self):
+        object.__setattr__(self, "reads", self.reads + 1)
+        return self._value * self.reads
+
+
+@contextlib.contextmanager
+def override(**settings):
+    old = SETTINGS.copy()
+    SETTINGS.update(settings)
+    try:
+        yield SETTINGS
+    finally:
+        SETTINGS.clear()
+        SETTINGS.update(old)
+
+
+def using(a, settings=SETTINGS):
+    return a * settings["factor"] + settings["offset"]
+
+
+def validated(a, **options):
+    unknown = options.keys() - {"k", "m"}
+    if unknown:
+        raise TypeError(f"unknown {sorted(unknown)}")
+    if not isinstance(a, np.ndarray) or a.dtype.kind != "f":
+        raise TypeError("no array of floats")
+    return a * options.setdefault("k", 1.0)
+
+
+def curried(function):
+    code = function.__code__
+
+    def call(*args):
+        if len(args) >= code.co_argcount:
+            return function(*args)
+        return lambda *more: call(*args, *more)
+
+    return call
+
+
+class Lazy:
+    def __init__(self, make):
+        self.make = make
+
+    def __getattr__(self, name):
+        if name != "value":
+            raise AttributeError(name)
+        self.value = self.make()
+        return self.value
