@@ -196,3 +196,75 @@ def test_a_function_that_a_decorator_keeps_runs_in_the_trace(trace: Any) -> Any:
     for f in map(trace, functions):
         for n in (1, 1, 2):
             yield f(X, n), list(log)
+
+
+@program
+def test_what_super_leads_to_may_be_exchanged(trace: Any) -> Any:
+    class Top:
+        rate = 1.0
+
+        @property
+        def k(self) -> Any:
+            return 1.0
+
+        def method(self) -> Any:
+            return 1.0
+
+        @classmethod
+        def of_class(cls) -> Any:
+            return 1.0
+
+    class Left(Top):
+        pass
+
+    class Bottom(Left):
+        rate = 2.0
+
+        @property
+        def k(self) -> Any:
+            return super().k * 2.0
+
+        def method(self) -> Any:
+            return super().method() * 2.0
+
+        def rated(self) -> Any:
+            return super().rate * self.rate + type(self).__mro__[2].rate
+
+        @classmethod
+        def of_class(cls) -> Any:
+            return super().of_class() * 2.0
+
+    bottom = Bottom()
+    functions = [
+        lambda x: x * bottom.k, lambda x: x * Bottom().k, lambda x: x * bottom.method(),
+        lambda x: x * Bottom().method(), lambda x: x * bottom.rated(), lambda x: x * Bottom().rated(),
+        lambda x: x * bottom.of_class(), lambda x: x * Bottom.of_class(),
+    ]  # fmt: skip
+    traced = [trace(f) for f in functions]
+    for owner in (Top, Left, Top):
+        yield [f(X) for f in traced], [f(X) for f in traced]
+        k = 5.0 if owner is Left else 3.0
+        owner.k, owner.rate = property(lambda self, k=k: k), k
+        owner.method, owner.of_class = (lambda self, k=k: k), classmethod(lambda cls, k=k: k)
+    yield [f(X) for f in traced]
+    del Left.k, Left.method
+    yield [f(X) for f in traced]
+
+
+@program
+def test_what_super_of_a_class_of_the_traced_code_leads_to_may_be_exchanged(trace: Any) -> Any:
+    class Top:
+        def method(self) -> Any:
+            return 1.0
+
+    @trace
+    def f(x: Any) -> Any:
+        class Inner(Top):
+            def method(self) -> Any:
+                return super().method() + 1.0
+
+        return x * Inner().method()
+
+    yield f(X), f(X)
+    Top.method = lambda self: 3.0
+    yield f(X), f(X)

@@ -175,7 +175,10 @@ class Natives:
         for state, source in [*held, *[(traced.labels(), fixed(traced)) for traced in self._traced]]:
             for name in sorted(self._names & state.keys()):
                 self._found(state[name], Attribute(source, name))
-        for cls in list(self._classes):
+        classes = list(self._classes)
+        if not self._names.isdisjoint(_OF_BASES):
+            classes = [*dict.fromkeys(c for cls in classes for c in cls.__mro__ if is_user_code(c))]
+        for cls in classes:
             if is_own_class(cls):
                 continue
             missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
@@ -264,6 +267,8 @@ def _is_fixed(x: Any) -> bool:
 
 # What may hold objects of the user's, in a class as elsewhere.
 _HELD = LENT | {tuple, types.MethodType}
+# What leads to what the bases of a class have, where the class has something of the same name.
+_OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 _LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
 
