@@ -268,3 +268,31 @@ def test_what_super_of_a_class_of_the_traced_code_leads_to_may_be_exchanged(trac
     yield f(X), f(X)
     Top.method = lambda self: 3.0
     yield f(X), f(X)
+
+
+@program
+def test_what_a_singledispatchmethod_chooses_may_be_registered_anew(trace: Any) -> Any:
+    class Shown:
+        def __init__(self, k: float):
+            self.k = k
+
+        @functools.singledispatchmethod
+        def show(self, a: Any) -> Any:
+            return 0.3
+
+    register = vars(Shown)["show"].register
+    register(np.ndarray, lambda self, a: np.sum(a) * self.k)
+    shown = Shown(2.0)
+    functions = [
+        lambda x, n: x * shown.show(n), lambda x, n: x * shown.show(x), lambda x, n: x * shown.show(x[0]),
+        lambda x, n: x * Shown(3.0).show(n), lambda x, n: x * Shown(x[0]).show(x),
+    ]  # fmt: skip
+    traced = [trace(f) for f in functions]
+    changes = [
+        lambda: setattr(shown, "k", 3.0), lambda: register(int, lambda self, a: a * self.k),
+        lambda: register(np.ndarray, lambda self, a: 7.0), lambda: register(float, lambda self, a: a + 9.0),
+        lambda: setattr(Shown, "show", lambda self, a: 5.0),
+    ]  # fmt: skip
+    for change in (lambda: None, *changes):
+        change()
+        yield [f(X, n) for f in traced for n in (1, 2, 1)]

@@ -6,7 +6,7 @@ import functools
 import types
 from typing import Any
 
-from tracegrad.trace.classes import genuine, hook
+from tracegrad.trace.classes import dispatched, genuine, hook
 from tracegrad.trace.lent import LentDict
 from tracegrad.trace.namespaces import EMPTY
 from tracegrad.trace.sources import Attribute, Item, Source, Static
@@ -39,6 +39,12 @@ def getter(owner: Any, real: Any, name: str, found: Any) -> Any:
         world.assume(of_class(owner, name), "is", found)
         assume_no_own(owner, real, name)
         return functools.partial(_computed_once, owner, name, world.adopt(found.func))
+    if type(found) is functools.singledispatchmethod and name not in getattr(real, "__dict__", ()):
+        place = Static(type(real), name).inherited()
+        world.inherits(type(real), place)
+        world.assume(place, "is", found)
+        assume_no_own(owner, real, name)
+        return functools.partial(dispatched, found, owner, type(real))
     get = hook(type(found), "__get__")
     if get is None or (name in getattr(real, "__dict__", ()) and not _is_data(found)):
         return None

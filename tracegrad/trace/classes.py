@@ -68,16 +68,23 @@ class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
         self.genuine = real
 
     def __get__(self, held: Any, cls: Any = None) -> Any:
-        choose = self.genuine.dispatcher.dispatch
+        return dispatched(self.genuine, held, cls)
 
-        def method(*args: Any, **kwargs: Any) -> Any:
-            x = args[0]
-            of = stands_for(x) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
-            return _asking(choose(of)).__get__(held, cls)(*args, **kwargs)
 
-        functools.update_wrapper(method, self.genuine.func)
-        method.register = self.genuine.register  # type: ignore[attr-defined]
-        return method
+def dispatched(real: Any, held: Any, cls: Any) -> Any:
+    """The method of an object, or a class, that a `singledispatchmethod` is."""
+    choose = real.dispatcher.dispatch
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        x = args[0]
+        of = stands_for(x) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
+        world: Any = getattr(recorder(), "world", None)
+        chosen = choose(of) if world is None else world.natives.chosen(choose, of)
+        return _asking(chosen).__get__(held, cls)(*args, **kwargs)
+
+    functools.update_wrapper(method, real.func)
+    method.register = real.register  # type: ignore[attr-defined]
+    return method
 
 
 class _Held:

@@ -30,6 +30,7 @@ from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
+from tracegrad.trace.state import Called
 from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function, is_user_module
@@ -108,6 +109,13 @@ class Natives:
     def is_suspect(self, function: types.FunctionType) -> bool:
         """Whether a function may read what no call can ask for again: it runs as it is, and ends the trace."""
         return self._unasked.is_suspect(function)
+
+    def chosen(self, choose: Any, cls: type) -> Any:
+        """The function for a class that `singledispatchmethod` chooses, and may choose otherwise at another call."""
+        found = choose(cls)
+        if self.world.open:
+            self.world.assume(Called(choose, (cls,)), "is", found)
+        return found
 
     def lends(self, x: Any, source: Source) -> Any:
         """An object whose own code decides what its attributes are, which a trace of one call is given as it is: its
