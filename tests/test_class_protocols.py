@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 import operator
 import pickle
 import warnings
@@ -230,3 +231,48 @@ def test_collections_of_the_users_are_changed_as_they_are_and_keep_their_attribu
     assert [np.sum(x) for x in list.__iter__(row)] == [1.0, 0.0, 6.0, 12.0]
     assert (len(queue), queue.maxlen) == (2, 2)
     assert [np.sum(x) for x in queue] == [6.0, 12.0]
+
+
+class Described:
+    @property
+    def read(self) -> float:
+        return 2.0
+
+    @functools.cached_property
+    def kept(self) -> float:
+        return 3.0
+
+    @functools.cache  # noqa: B019
+    def remembered(self) -> float:
+        return 4.0
+
+    @classmethod
+    def of_class(cls) -> float:
+        return 5.0
+
+    @staticmethod
+    def of_none() -> float:
+        return 6.0
+
+    def method(self, k: float = 1.0) -> float:
+        return 7.0 * k
+
+    twice = functools.partialmethod(method, 2.0)
+
+
+def test_what_a_class_has_is_of_the_classes_that_it_is_of() -> None:
+    def f(x: Any) -> Any:
+        made = Described()
+        has = {name: v for name, v in vars(Described).items() if name[0] != "_"}
+        kinds = [type(v).__name__ for v in has.values()]
+        exact = [type(has["read"]) is property, type(has["remembered"]) is type(functools.cache(len))]
+        cached = isinstance(has["remembered"], type(functools.cache(len)))
+        static = inspect.getattr_static(Described, "of_none")
+        values = made.read, made.kept, made.remembered(), static.__func__(), has["read"].fget(made), made.twice()
+        return x * sum(values), kinds, exact, cached, type(static) is staticmethod
+
+    expected, traced = f(np.ones(2)), tg.trace(f)
+    for _ in range(2):
+        found = traced(np.ones(2))
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert found[1:] == expected[1:]

@@ -19,7 +19,7 @@ from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
 from tracegrad.trace.builder import current_trace
-from tracegrad.trace.classes import hook
+from tracegrad.trace.classes import genuine, hook
 from tracegrad.trace.constants import is_same
 from tracegrad.trace.counters import tell
 from tracegrad.trace.elements import Instead
@@ -113,7 +113,7 @@ class _TypeMeta(type):
 
 def _class_of(x: Any) -> Any:
     """The class of what is not traced. Traced code may make objects of that of a shadow."""
-    found = type(unshadowed(x))
+    found = type(genuine(unshadowed(x)))
     if isinstance(type(x), type) and issubclass(type(x), Shadowed):
         _get(x, "_world").natives.note(found)
     return found

@@ -94,6 +94,11 @@ class _Held:
     def __init__(self, real: Any):
         self.genuine = real
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """That of what it stands for, to those who ask, and may know functions with a cache."""
+        return self.genuine.__class__
+
     def __get__(self, held: Any, cls: Any = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
         found = self.genuine if world is None else world.natives.held(self.genuine)
