@@ -16,6 +16,7 @@ has moved. Of the instructions that Python makes of two for local variables, eac
 from __future__ import annotations
 
 import dis
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from typing import Any
 
 from tracegrad.trace.tries import numbers_of
 
-__all__ = ["Step", "arranged", "steps_of", "truth_of"]
+__all__ = ["Step", "arranged", "attributes_in", "steps_of", "truth_of"]
 
 _LONG = dis.opmap["EXTENDED_ARG"]
 Lines = tuple[int | None, int | None, int | None, int | None]
@@ -186,3 +187,16 @@ def _highest_first(x: int) -> list[int]:
     while x := x >> 6:
         found.append(x & 63 | 64)
     return found[::-1]
+
+
+@functools.lru_cache(maxsize=4096)
+def attributes_in(code: CodeType) -> tuple[tuple[str, str], ...]:
+    """The names of variables from outside, each with an attribute that the code asks it for.
+
+    >>> attributes_in((lambda: dis.opmap).__code__)
+    (('dis', 'opmap'),)
+    """
+    return tuple([
+        (x.argval, y.argval) for x, y in itertools.pairwise(dis.get_instructions(code))
+        if x.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and y.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    ])  # fmt: skip

@@ -46,6 +46,7 @@ from tracegrad.trace.classes import for_c, genuine, hook
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.instructions import attributes_in
 from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
@@ -176,14 +177,10 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
 def _guard_caught(world: Any, fun: types.FunctionType) -> None:
     """Guard the attributes that a function which handles exceptions asks of functions and classes that lack them."""
     cells = dict(zip(fun.__code__.co_freevars, fun.__closure__ or ()))
-    before = None
-    for step in dis.get_instructions(fun.__code__):
-        if before is not None and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            name = before.argval
-            owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
-            if isinstance(owner, types.FunctionType | type):
-                lacks(world, owner, step.argval)
-        before = step if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF") else None
+    for name, attribute in attributes_in(fun.__code__):
+        owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
+        if isinstance(owner, types.FunctionType | type):
+            lacks(world, owner, attribute)
 
 
 @functools.lru_cache(maxsize=4096)

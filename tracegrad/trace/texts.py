@@ -36,8 +36,6 @@ _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)",
 _PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(?:\d+|\*)?(?:\.(\d+|\*))?[a-zA-Z]")
 # So many digits tell a float from its neighbours, or nearly so.
 _EXACT = 15
-# A number of so many digits is met again by no accident.
-_RARE = 12
 _MOST = 1000  # of the elements of an array
 
 
@@ -225,7 +223,7 @@ EVALUATED: dict[str, Any] = {
 # -- numbers join the graph ------------------------------------------------------------------------------------------
 def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any]) -> None:
     """Raise if constants of the graph, from some node on, can only be numbers that were read from a text."""
-    rare = {x for x in builder.spelled if len(repr(x).partition("e")[0].strip("0").replace(".", "")) >= _RARE}
+    rare = set(filter(_is_rare, builder.spelled))
     if not rare:
         return
     nodes = builder.nodes[start:]
@@ -233,3 +231,9 @@ def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any])
     arrays = [c.array for c in builder.captures.values() if c.source is None]
     if not rare.isdisjoint(numbers_in([*constants, *arrays, *[x for x in outputs if is_literal(x)]])):
         raise lost("what reads a text")
+
+
+def _is_rare(x: float) -> bool:
+    """Whether a number is met again by no accident: code has simple fractions, and such of pi, as constants."""
+    simple = [y * k for y in (x, x * x, x / math.pi, x / math.e) for k in range(1, 61)]
+    return not any(abs(y - round(y)) <= 1e-15 * y for y in simple) and 1e-300 < x < 1e300
