@@ -413,6 +413,21 @@ def test_constants_keep_their_dtype_and_sign() -> None:
     assert constant(1.0) is None
 
 
+def test_sums_of_constants_keep_their_dtype_and_begin_with_zero() -> None:
+    for dtype, value, total in (("bool", True, True), ("int64", 3, 12), ("float64", -0.0, 0.0), ("float32", 0.5, 2.0)):
+
+        def fn(x: Any, dtype: str = dtype, value: Any = value) -> list[Any]:
+            made = x.builder.emit(full, (), {"shape": (4,), "value": value, "dtype": dtype})
+            return [reduce_sum(made, axes=(0,))]
+
+        after = passes.simplify(build(fn, [X]))
+        (result,) = run(after, [np.ones(X.shape)])
+        assert names(after) == ["full"]
+        assert result.dtype == dtype
+        assert result == total
+        assert not np.signbit(np.float64(result))
+
+
 def test_integer_division_of_constants_is_left_to_run_time() -> None:
     def fn(x: Any) -> list[Any]:
         return [add(x, cast(elementwise.floor_divide(cast(filled(x, 1.0), dtype="int64"), 0), dtype="float64"))]

@@ -110,5 +110,5 @@ def fold_reduction(op: Op, form: Fold, x: Any, axes: tuple[int, ...]) -> Any:
     aval = op.aval(x.aval, axes=axes)
     result = np.asarray(value, x.dtype)
     if not form.idempotent:
-        result = np.add(np.multiply(result, np.asarray(count).astype(x.dtype), dtype=x.dtype), 0, dtype=x.dtype)
+        result = np.multiply(result, np.asarray(count).astype(x.dtype), dtype=x.dtype) + x.dtype.type(0)  # no -0.0
     return _emit_full(x, aval.shape, result, aval.dtype)
