@@ -80,3 +80,64 @@ def test_indices_that_the_derivative_is_summed_at_are_checked_once() -> None:
     np.testing.assert_array_equal(derivative(np.ones(4), np.array([1, 1, 3])), [0.0, 2.0, 0.0, 1.0])
     with pytest.raises(IndexError, match="4 is out of bounds"):
         derivative(np.ones(4), np.array([4]))
+
+
+# -- floating-point errors that NumPy is asked to raise ----------------------------------------------------------------
+TRAPPED = {
+    "divide": (lambda x: np.sum(1.0 / x), [0.0, 1.0]),
+    "log": (lambda x: np.log(x).sum(), [0.0, 1.0]),
+    "overflow": (lambda x: np.sum(np.exp(x)), [800.0, 1.0]),
+    "a matrix": (lambda x: np.sum((x[:, None] * 1e308) @ np.full((1, 2), 1e3)), [1.0, 2.0]),
+    "a sum": (lambda x: np.sum(x * 1e308), [1.0, 1.5]),
+    "a scalar": (lambda x: x[0] / x[1], [1.0, 0.0]),
+    "again": (lambda x: _twice(x), [0.0, 1.0]),
+    "nothing of it": (lambda x: np.sum(np.sqrt(x)), [0.0, 4.0]),  # whose slope is infinite, as nobody computes it
+    "of Python's": (lambda x: np.sum(float(x[0]) * x), [0.0, 1.0]),
+}
+
+
+def _twice(x: Any) -> Any:
+    with np.errstate(all="ignore"):
+        y = 1.0 / x
+    return np.sum(1.0 / x + y)
+
+
+def _outcome(f: Callable[..., Any]) -> Any:
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            return f()
+    except FloatingPointError:
+        return "raised"
+
+
+@pytest.mark.parametrize("name", TRAPPED)
+def test_derivatives_raise_the_floating_point_errors_of_the_function_where_numpy_is_asked_to(name: str) -> None:
+    f, point = TRAPPED[name]
+    x = np.array(point)
+    values: dict[str, Callable[[], Any]] = {
+        "grad": lambda: tg.value_and_grad(f)(x)[0], "jvp": lambda: tg.jvp(f, (x,), (np.ones(2),))[0],
+        "vjp": lambda: tg.vjp(f, x)[0], "vmap": lambda: tg.vmap(f)(x[None])[0], "trace": lambda: tg.trace(f)(x),
+    }  # fmt: skip
+    for call in values.values():
+        for _ in range(2):
+            assert _outcome(call) == _outcome(lambda: f(x))
+        with tg.disable_jit():
+            assert _outcome(call) == _outcome(lambda: f(x))
+
+
+def test_what_catches_a_floating_point_error_has_the_derivative_of_what_it_does_instead() -> None:
+    def safe(x: Any) -> Any:
+        try:
+            with np.errstate(all="raise"):
+                return np.sum(1.0 / x)
+        except FloatingPointError:
+            return np.sum(x) * 3
+
+    for f in (tg.grad(safe), lambda x: tg.jacfwd(safe)(x), lambda x: tg.grad(tg.trace(safe))(x)):
+        for x in ([0.0, 1.0], [1.0, 2.0], [0.0, 5.0]):
+            np.testing.assert_allclose(f(np.array(x)), [3.0, 3.0] if x[0] == 0 else -1 / np.square(x))
+
+
+def test_a_number_of_pythons_overflows_as_it_does_in_python() -> None:
+    with np.errstate(all="raise"):
+        assert tg.value_and_grad(lambda a: a * 1e308 * 10.0)(10.0)[0] == np.inf

@@ -10,14 +10,19 @@ import copy
 import sys
 from typing import Any
 
+import numpy as np
+
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import TraceError, UnsupportedError, located, user_file
 from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
+from tracegrad.ops.forms import Compose, Contract, Fold, Map, Scan
 from tracegrad.quiet import USUAL, sprung, traps
 
 __all__ = ["ESCAPED", "Recording", "mark"]
 
+
+_BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of what NumPy's functions compute
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
@@ -37,6 +42,7 @@ class Recording(Builder):
         self.turn_began = 0  # how many nodes there were when the turn under way of a loop began
         self.foresees = True  # whether loops may be taken for long because others were (`tracegrad.trace.lengthy`)
         self.unfolded: set[Any] = set()  # the keys of loops that count and began turn by turn
+        self.sweeping = False  # whether it is a derivative's operations that are recorded, which NumPy never computes
         self.plans: dict[Any, Any] = {}  # of `tracegrad.trace.quick`
         self.results: dict[Any, Any] = {}  # the avals of results, and of the operands, by whose identity they are found
 
@@ -51,6 +57,19 @@ class Recording(Builder):
 
     def foresee(self, node: Node) -> None:
         """Raise what a new node raises, if that is for traced code to catch."""
+        raise NotImplementedError
+
+    def spring(self, node: Node) -> None:
+        """Raise the floating-point error of an operation on arrays, where NumPy is asked to: in a call that is recorded
+        for itself alone."""
+        if self.sweeping or not (self.world.once and sprung()) or not isinstance(node.form, _BY_NUMPY):
+            return
+        assert node.op is not None
+        values = [x if type(x) in LITERALS else self.compute(x) for x in node.inputs]
+        node.op.impl(*values, **dict(node.params))
+
+    def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
+        """The value of a node in the call being traced."""
         raise NotImplementedError
 
     def tell_apart(self) -> None:
@@ -118,6 +137,8 @@ class Recording(Builder):
             items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
             key.append(marked(items))
         node = self.recorded(op, inputs, avals, items, tuple(key))
+        if traps() is not USUAL and not all(type(x) in LITERALS or getattr(x, "weak", False) for x in operands):
+            self.spring(node)
         return self.valued(node) if node.several else self.make(self, node)
 
     def recorded(

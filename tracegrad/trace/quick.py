@@ -27,6 +27,7 @@ from tracegrad.ops import elementwise
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, reshape, slice
 from tracegrad.ops.op import TABLE, Op, lead
+from tracegrad.quiet import USUAL, traps
 from tracegrad.trace.nodes import mark
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
@@ -100,6 +101,8 @@ def _is_row_major(*xs: Any) -> bool:
 
 def _result(kind: Any, builder: Any, node: Node, aval: Aval, asks: int) -> Any:
     made = kind(builder, node)
+    if traps() is not USUAL and kind is Tracer:
+        builder.spring(node)
     if asks and len(aval.shape) > 1 and builder.makes_views:
         made.asks = asks
     return made

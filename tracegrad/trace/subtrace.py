@@ -327,6 +327,9 @@ class Region(TraceBuilder):
     def foresee(self, node: Node) -> None:
         pass  # there are no values to raise for
 
+    def spring(self, node: Node) -> None:
+        pass
+
     def example(self, wanted: Node) -> Any:
         for (theirs, _), (_, mine) in self.captured.items():
             if mine not in self._computed and wanted.depends_on({mine}):

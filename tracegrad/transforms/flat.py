@@ -143,11 +143,12 @@ class Tape:
 
     def swept(self, sweep: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What a sweep of this tape gives; the builder is then as it was before."""
-        before = self.builder.location, self.builder.makes_views
+        before = self.builder.location, self.builder.makes_views, self.builder.sweeping
         try:
+            self.builder.sweeping = True
             return sweep(self, *args, **kwargs, key=node_of)
         finally:
-            self.builder.location, self.builder.makes_views = before
+            self.builder.location, self.builder.makes_views, self.builder.sweeping = before
 
 
 node_of = operator.attrgetter("node")
