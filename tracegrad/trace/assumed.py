@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import operator
 import sys
 import types
@@ -188,6 +189,33 @@ def keys_of(x: Any) -> Any:
     return type(x), tree.skeleton(x)
 
 
+class Printed:
+    """What traced code prints: held back until it is known that the call does not run again, and print it then."""
+
+    def __init__(self) -> None:
+        self.out: Any = sys.stdout
+        self.texts: list[str] = []
+
+    def add(self, *values: Any, **options: Any) -> None:
+        """`print(*values)`, to where Python prints."""
+        if self.out is None or sys.stdout is not self.out:  # what is printed there may be looked at
+            print(*values, **options)  # noqa: T201
+            return
+        text = io.StringIO()
+        print(*values, **{name: x for name, x in options.items() if name != "flush"}, file=text)
+        self.texts.append(text.getvalue())
+
+    def release(self) -> None:
+        """Print what was held back."""
+        texts, self.texts = self.texts, []
+        if texts and self.out is not None:
+            self.out.write("".join(texts))
+
+    def close(self) -> None:
+        """Forget what was held back."""
+        self.out, self.texts = None, []
+
+
 class Assumptions:
     """What one trace assumes of the world: guards; and which places its calls write to, by their keys."""
 
@@ -199,6 +227,7 @@ class Assumptions:
         self.late: RunsPlainly | None = None  # what has ended the trace when it was over
         self.streams = sys.stdout, sys.stderr  # to which people are told something
         self.told = False  # whether the traced code has shown somebody something
+        self.printed = Printed()
         self.draws: Draws | None = None  # the random numbers that each call draws
 
     @property

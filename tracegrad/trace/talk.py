@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad import tree
+from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
 from tracegrad.trace.readers import reader
 from tracegrad.trace.texts import spell
@@ -39,12 +40,20 @@ def _given(x: Any) -> Any:
     return value
 
 
+def release() -> None:
+    """Print what traced code has printed, before something else is told."""
+    trace = current_trace()
+    if trace is not None and trace.world.open:
+        trace.world.printed.release()
+
+
 def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method or function of `logging` that is given values; the caller it notes is the caller of this."""
 
     @functools.wraps(method)
     def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
         tell()
+        release()
         return method(*[tree.map(_shown, x) for x in args], stacklevel=stacklevel + 1, **kwargs)
 
     return call

@@ -13,6 +13,7 @@ from tracegrad import tree
 from tracegrad.avals import is_constant
 from tracegrad.errors import (
     DTypeError,
+    LostDerivativeError,
     ShapeError,
     TracegradError,
     UnsupportedError,
@@ -207,6 +208,9 @@ def trace_call(
             continue
         assert isinstance(found, Trace)
         found = found if late is None else _given_up(found, str(late))
+        if not found.raised or found.error is not None:  # else the call runs plainly, and prints then
+            found.world.printed.release()
+        found.world.printed.close()
         # What a trace knows of loops from others is as if it had been known when it began.
         found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
         forget_short(asked)
@@ -272,6 +276,7 @@ def _trace_call(
             require_settled(builder.histories)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
+        world.printed.release()
         raise
     except Restarts as restart:
         restart.place = _place(restart)
@@ -300,6 +305,8 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
         _name_location(error, describe(fun))
     if ours or is_interrupt(error):
         rewind(call)
+        if not world.once or isinstance(error, LostDerivativeError):  # else the call runs on the tape
+            world.printed.release()
         raise error
 
 
