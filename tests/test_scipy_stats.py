@@ -118,6 +118,14 @@ VECTORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "normal, density": (lambda x, c: st.multivariate_normal.pdf(x, c[0], 2.0), (POINTS[0], COV)),
     "normal, frozen": (lambda x, c: st.multivariate_normal(c[0], (c + c.T) / 2).logpdf(x), (POINTS, COV)),
     "normal, of one dimension": (lambda x, c: st.multivariate_normal.logpdf(x, 0.3, c), (POINTS[0], np.array(2.0))),
+    "normal, one point of one dimension": (
+        lambda x, c: st.multivariate_normal.logpdf(x[:1], None, c),
+        (POINTS[0], np.array(2.0)),
+    ),
+    "normal, with an axis of one": (
+        lambda x, c: st.multivariate_normal.pdf(x[None], [0.5, 0.1], (c + c.T) / 2),
+        (POINTS, COV),
+    ),
     "dirichlet": (lambda x, a: st.dirichlet.logpdf(x / np.sum(x, axis=0), a), (SIMPLEX, np.array([1.5, 2.0, 0.7]))),
     "dirichlet, without the last": (lambda x, a: st.dirichlet.pdf(x, a), (SIMPLEX[:2], np.array([1.5, 2.0, 0.7]))),
     "multinomial": (
@@ -132,7 +140,9 @@ def test_distributions_of_vectors(name: str) -> None:
     f, xs = VECTORS[name]
     exact = st.dirichlet.logpdf if name == "dirichlet" else None
     want = np.array([exact(c / np.sum(c), xs[1]) for c in xs[0].T]) if exact else f(*xs)
-    np.testing.assert_allclose(tg.trace(f)(*xs), want, rtol=1e-12)
+    got = tg.trace(f)(*xs)
+    assert np.shape(got) == np.shape(want)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
     if name.startswith("dirichlet") or "multinomial" in name:
         f = {"dirichlet": lambda x, a: st.dirichlet.logpdf(x[:2, 0], a)}.get(name, f)
     of = weighted(lambda *xs: np.where(np.isfinite(y := f(*xs)), y, 0.0), name)
@@ -289,6 +299,26 @@ def test_moments_of_vectors_are_scipys(name: str) -> None:
     with replayed():
         np.testing.assert_allclose(tg.trace(named(f, name))(P), f(P), rtol=1e-12)
         assert np.sum(tg.grad(of)(P) * v) == pytest.approx(differences(along, [0.0], 0), rel=1e-8)
+
+
+def test_results_of_one_column_have_no_axes() -> None:
+    column, alpha = SIMPLEX[:, :1], np.array([1.5, 2.0, 0.7])
+    got = tg.trace(lambda a: (st.dirichlet.logpdf(column, a), st.dirichlet.mean(a[:1])))(alpha)
+    assert [np.shape(x) for x in got] == [np.shape(st.dirichlet.logpdf(column, alpha)), ()]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: st.multivariate_normal.logpdf(x, [0.1, 0.2], [1.0]),
+        lambda x: st.multivariate_normal.logpdf(x, None, x),
+        lambda x: st.multinomial.logpmf([1, 2, 0], 3, x),
+    ],
+)
+def test_parameters_of_vectors_that_do_not_fit_raise_as_in_scipy(f: Callable[..., Any]) -> None:
+    for each in (f, tg.trace(f)):
+        with pytest.raises(ValueError, match=r"shape|mismatch|[Ss]ize"):
+            each(np.array([0.5, 0.5]))
 
 
 def test_a_normal_distribution_on_a_line_is_refused_by_name() -> None:

@@ -19,22 +19,26 @@ __all__ = ["VECTORS"]
 
 
 def _normal(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
-    """Of `multivariate_normal`: vectors along the last axis."""
+    """Of `multivariate_normal`: vectors along the last axis; as in SciPy, the results have no axes of one element."""
     (x,) = _doubles(x)
     mean, factor = _shape_of(mean, cov, allow_singular)
     dim = factor.shape[0]
     x = _vectors(x, dim)
     scaled = solve_triangular(factor, (x - mean).reshape(-1, dim).T, lower=True)
     distance = np.sum(scaled * scaled, axis=0).reshape(x.shape[:-1])
-    return -0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor)))
+    return np.squeeze(-0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor))))
 
 
 def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
     """The mean as a vector, and the Cholesky factor of the covariances as a matrix."""
     if hasattr(cov, "whiten"):
         raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
+    several = mean is None and len(np.shape(cov)) == 2
     mean, cov = _doubles(0.0 if mean is None else mean, cov)
-    dim = max(mean.shape[-1] if mean.shape else 1, cov.shape[-1] if cov.shape else 1)
+    dim = cov.shape[0] if several else mean.size  # without a mean, a vector of variances is of one dimension
+    if mean.shape not in [(), (dim,)] or cov.shape not in [(), (dim,), (dim, dim)]:
+        text = f"multivariate_normal: a mean of the shape {mean.shape} and covariances of the shape {cov.shape}"
+        raise ValueError(located(text))
     if len(cov.shape) < 2:
         cov = np.eye(dim) * cov
     if allow_singular:
@@ -71,7 +75,7 @@ def _dirichlet(x: Any, alpha: Any) -> Any:
     if x.shape[0] != n:
         raise ValueError(located(f"dirichlet: {x.shape[0]} rows of points for {n} parameters"))
     scale = np.sum(gammaln(alpha)) - gammaln(np.sum(alpha))
-    return np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale
+    return np.squeeze(np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale)
 
 
 def _dirichlet_entropy(alpha: Any) -> Any:
@@ -83,13 +87,13 @@ def _dirichlet_entropy(alpha: Any) -> Any:
 
 def _dirichlet_mean(alpha: Any) -> Any:
     (alpha,) = _doubles(alpha)
-    return alpha / np.sum(alpha)
+    return np.squeeze(alpha / np.sum(alpha))
 
 
 def _dirichlet_var(alpha: Any) -> Any:
     (alpha,) = _doubles(alpha)
     total = np.sum(alpha)
-    return alpha * (total - alpha) / (total * total * (total + 1.0))
+    return np.squeeze(alpha * (total - alpha) / (total * total * (total + 1.0)))
 
 
 def _multinomial_cov(n: Any, p: Any) -> Any:
@@ -102,6 +106,8 @@ def _multinomial_cov(n: Any, p: Any) -> Any:
 def _multinomial(x: Any, n: Any, p: Any) -> Any:
     """Of `multinomial`: counts along the last axis; -inf where they do not make up `n`."""
     x, n, p = _doubles(x, n, p)
+    if x.shape[-1:] != p.shape[-1:]:
+        raise ValueError(located(f"multinomial: counts of the shape {x.shape} for probabilities of {p.shape}"))
     # The last probability is what the others leave.
     p = np.concatenate([p[..., :-1], 1.0 - np.sum(p[..., :-1], axis=-1, keepdims=True)], axis=-1)
     found = gammaln(n + 1.0) + np.sum(xlogy(x, p) - gammaln(x + 1.0), axis=-1)
