@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from meaning import program
 
 MANY = 5000
@@ -111,3 +112,74 @@ def test_keys_that_print_alike_are_told_apart(trace: Any) -> Iterator[Any]:
     for key in list(functions):
         functions[key] = triple
         yield f(np.ones(2))
+
+
+class Scaled:
+    """A part of a model: a number, and what it does."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.rate
+
+
+@program
+def test_arrays_of_objects_from_outside_are_read_at_each_call(trace: Any) -> Iterator[Any]:
+    parts = np.atleast_1d(np.array([Scaled(2.0), Scaled(3.0)], object))
+    ragged = np.empty((2, 1), object)
+    ragged[0, 0], ragged[1, 0] = np.ones(2), np.ones(3)
+    options = np.array([1.5, None, "on"], object)
+
+    @trace
+    def f(x: Any) -> Any:
+        total = x if options[1] is None else x * options[1]
+        for k in range(len(parts)):
+            total = total + parts[k](x)
+        for row in ragged.ravel():
+            total = total + np.sum(row) * x
+        return total * options[0], parts.shape, options[-1] == "on"
+
+    yield f(np.ones(2))
+    parts[0].rate = 5.0
+    yield f(np.ones(2))
+    parts[1] = Scaled(7.0)
+    yield f(np.ones(2))
+    ragged[1, 0] = np.ones(5)
+    yield f(np.ones(2))
+    ragged[1, 0][:] = 2.0
+    yield f(np.ones(2))
+    options[:] = [2.5, 3.0, "off"]
+    yield f(np.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore:.*an array of objects that is written into")
+@program
+def test_arrays_of_objects_that_are_written_into_hold_what_each_call_writes(trace: Any) -> Iterator[Any]:
+    last = np.array([None, None], object)
+
+    @trace
+    def f(x: Any) -> Any:
+        last[0] = x * 2.0
+        return x * 3.0
+
+    for k in range(3):
+        yield f(np.ones(2) * k), last.tolist()
+
+
+@program
+def test_arrays_of_objects_texts_and_dates_are_made_in_the_function(trace: Any) -> Iterator[Any]:
+    @trace
+    def f(x: Any, names: Any) -> Any:
+        held = np.array([[None] * 2]).T
+        chosen = x[np.array(names) == "b"]
+        parts = np.empty(3, object)
+        for k in range(3):
+            parts[k] = x[k] * k
+        days = np.zeros(2, "datetime64[D]")
+        options = np.full((2, 2), None)
+        return chosen, parts.sum(), parts[1] * parts[2], held.shape, days.size, options.size
+
+    for names in (("a", "b", "b"), ("b", "a", "a")):
+        yield f(np.arange(3.0), names)
+        yield f(np.arange(3.0) + 1.0, names)

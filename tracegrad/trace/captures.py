@@ -9,7 +9,7 @@ item that it reads goes through `World.translate`, which answers by kind and rem
   has changed once becomes an input, so that a learning rate that decays does not make a program for each value;
 - a list, dict, set or deque is lent (`tracegrad.trace.lent`): its items are translated and guarded when they are read;
 - a tuple, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type and keys;
-- another mutable collection is a copy, guarded by its items;
+- another mutable collection is a copy, guarded by its items; so is an array of objects, each of which is translated;
 - a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
   What they may read where no shadow sees it is guarded at the end (`tracegrad.trace.natives`).
 
@@ -63,6 +63,9 @@ from tracegrad.trace.writes import Writes
 
 __all__ = ["World"]
 
+# Each object in an array of them is guarded.
+MOST_OBJECTS = 1000
+
 
 def _fields(x: Any) -> list[Any]:
     """The fields that are the children of a dataclass, if it is taken apart as these are."""
@@ -95,6 +98,7 @@ class World(Assumptions):
         self._compares = False
         self._warned = WARNED.count
         self._partials: list[Any] = []  # that were made for traced code
+        self._of_objects: list[tuple[Source, Any, Any]] = []  # arrays of objects: what stands for them, as it was
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._places: dict[int, Source] = {}
@@ -313,12 +317,35 @@ class World(Assumptions):
         self._several = self._several or passed is not None
         if not is_plain_array(value):
             raise self.builder.gives_up(f"{source} is {not_plain(value)}")
+        if value.dtype.hasobject:
+            return self._objects(value, source)
         found = self.builder.capture(value, source)
         if found.source is source:
             self.writes.array(found.value, source)
         elif found.source.key != source.key:
             self.assume(source, "same", found.source)
         return found.value
+
+    def _objects(self, value: Any, source: Source) -> Any:
+        """An array of the same shape, whose elements stand for the objects in this one."""
+        if value.dtype != object:
+            raise self.builder.gives_up(f"{source} is an array of records that hold objects")
+        if value.size > MOST_OBJECTS:
+            raise self.builder.gives_up(f"{source} is an array of more than {MOST_OBJECTS} objects")
+        self.assume(source, "is", value)
+        if id(value) not in self._seen:
+            self.enter(value, np.empty(value.shape, object))
+            made = self._seen[id(value)][1]
+            for place in np.ndindex(value.shape):
+                made[place] = self.translate(value[place], Item(source, place))
+            self._of_objects.append((source, made, made.copy()))
+        return self._seen[id(value)][1]
+
+    def _require_as_they_were(self) -> None:
+        """Give up where traced code has written into an array of objects."""
+        for source, made, before in self._of_objects:
+            if any([x is not y for x, y in zip(made.ravel(), before.ravel())]):  # noqa: C419
+                raise RunsPlainly(f"{source} is an array of objects that is written into")
 
     def _carrier(self, value: Any, source: Source) -> Any:
         if isinstance(value, Value) and getattr(value.builder, "world", None) is self:
@@ -449,6 +476,7 @@ class World(Assumptions):
         for source, value in self._structural if self.by_identity else ():
             self.assume(source, "is", value)
         try:
+            self._require_as_they_were()
             self.natives.guard(made for _, made in self._seen.values())
         except RunsPlainly as late:
             self.late = late
@@ -461,6 +489,7 @@ class World(Assumptions):
         self._places.clear()
         self._structural.clear()
         self._partials.clear()
+        self._of_objects.clear()
         self._passed.clear()
         self.generators.clear()
         self.made.clear()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import DTypeError
 from tracegrad.ir import Node
 from tracegrad.numpy_api.operands import array, peer_of
 from tracegrad.numpy_api.protocols import decides
@@ -36,7 +37,12 @@ def making(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[.
         given = (*args, *kwargs.values())
         if any(map(_has_host, given)):
             return on_hosts(function, args, kwargs, ours, builder)
-        made = ours(*args, **kwargs)
+        try:
+            made = ours(*args, **kwargs)
+        except DTypeError:
+            if peer_of(*given) is not None:
+                raise
+            return function(*args, **kwargs)  # objects, texts, dates, which nothing traced is among: NumPy's own array
         # What is made of an array may be that array.
         same = function is not np.array and any(isinstance(x, np.ndarray) or x is made for x in given)
         return made if same else _known(builder, made)
