@@ -38,4 +38,11 @@ PACKAGES = (
             arguments=("-k", "autograd or Autograd or autodiff or systems",)),
     Package("ceviche", "0.1.3", "electromagnetics", "ceviche_waves.py", "programs", needs=("matplotlib",)),
     Package("autograd-gamma", "0.5.0", "incomplete gamma functions", "autograd_gamma_slopes.py", "programs"),
+    Package("paragami", "0.42", "parameters of models", "paragami_patterns.py", "programs"),
+    Package("vittles", "0.173", "sensitivity of optima", "vittles_sensitivity.py", "programs", needs=("paragami",)),
+    Package("sampyl-mcmc", "0.3", "chains of HMC and NUTS", "sampyl_chains.py", "programs"),
+    # Written for NumPy; where tracegrad is not there, the programs compare differences with differences.
+    Package("filterpy", "2.0.0", "Kalman filters", "filterpy_filters.py", "programs"),
+    Package("pyhf", "0.7.6", "statistics of physics", "pyhf_models.py", "programs"),
+    Package("anastruct", "1.7.0", "structures", "anastruct_frames.py", "programs"),
 )  # fmt: skip
