@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tracegrad.compat.autograd.numpy as anp
 from tracegrad.compat import autograd as ag
+from tracegrad.compat.autograd.core import primitive_jvps, primitive_vjps
+from tracegrad.compat.autograd.extend import defvjp, primitive
 from tracegrad.compat.autograd.numpy.numpy_jvps import broadcast
 from tracegrad.compat.autograd.test_util import check_grads
 
@@ -29,6 +33,32 @@ def test_matrices_have_transposes() -> None:
     np.testing.assert_array_equal(
         ag.jacobian(anp.linalg.T)(stack[0]).reshape(6, 6) @ stack[0].ravel(), stack[0].T.ravel()
     )
+
+
+def test_numbers_classes_are_functions_under_the_name_np() -> None:
+    names: dict[str, Any] = {"np": anp}
+    exec("def f(w):\n    return w[np.int64(w[:, -1])].sum() * np.float64(w[0, 0])", names)
+    w = np.array([[2.5, 1.0], [3.0, 0.0]])
+    np.testing.assert_allclose(ag.grad(names["f"])(w), [[9.0, 2.5], [2.5, 2.5]])
+
+
+def test_rules_are_found_by_their_functions() -> None:
+    @primitive
+    def double(x: Any) -> Any:
+        return 2.0 * x
+
+    assert double not in primitive_vjps
+    defvjp(double, lambda ans, x: lambda g: 2.0 * g)
+    assert primitive_vjps.pop(np.sin, None) is None
+    rule = primitive_vjps[double]
+    assert ag.grad(double)(1.0) == 2.0
+    assert primitive_vjps.pop(double) is rule
+    with pytest.raises(NotImplementedError, match="double"):
+        ag.grad(lambda x: double(x) + 0.0)(1.0)
+    primitive_vjps[double] = rule
+    assert ag.grad(lambda x: double(x) * 1.0)(1.0) == 2.0
+    with pytest.raises(KeyError):
+        primitive_jvps[double]
 
 
 def test_tangents_are_broadcast_as_results_were() -> None:

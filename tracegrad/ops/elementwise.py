@@ -145,6 +145,7 @@ exp2 = op(
     np.exp2,
     "exp2(x)",
     lambda t, ans, x: multiply(t, multiply(ans, math.log(2))),
+    on_complex=HOLOMORPHIC,
     doc="2 to the power x",
 )
 expm1 = op(

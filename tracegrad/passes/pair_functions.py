@@ -22,6 +22,7 @@ from tracegrad.ops.elementwise import (
     divide,
     equal,
     exp,
+    exp2,
     expm1,
     flat,
     greater,
@@ -241,6 +242,11 @@ def _log_of_size(a: Any, b: Any) -> Any:
     inside = where(near, add(multiply(subtract(big, 1.0), add(big, 1.0)), square(small)), square(ratio))
     found = add(multiply(0.5, log1p(inside)), where(near, 0.0, log(big)))
     return where(logical_or(isinf(a), isinf(b)), INF, found)
+
+
+@rule(exp2)
+def _(x: Pair) -> Any:
+    return exp(Pair(multiply(x.re, np.log(2.0).item()), multiply(x.im, np.log(2.0).item())))
 
 
 @rule(log)

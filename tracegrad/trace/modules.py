@@ -90,7 +90,8 @@ class _UserModule(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         space, real = self.__dict__["_shadow"]
-        name = name.removesuffix(MARK)
+        if name.endswith(MARK):  # a module called `np` that has NumPy's names
+            return callee(getattr(self, name[: -len(MARK)]))
         if name in real.__dict__ or dict.__contains__(space, name):
             return space[name]
         if not space.world.open:

@@ -9,6 +9,8 @@ from tracegrad.compat.autograd.rules import (
     defvjp_argnum,
     defvjp_argnums,
     primitive,
+    primitive_jvps,
+    primitive_vjps,
 )
 from tracegrad.compat.autograd.spaces import VSpace, vspace
 from tracegrad.compat.autograd.tracer import getval, isbox
@@ -16,5 +18,5 @@ from tracegrad.compat.autograd.transforms import make_jvp, make_vjp
 
 __all__ = [
     "VSpace", "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
-    "getval", "isbox", "make_jvp", "make_vjp", "primitive", "vspace",
+    "getval", "isbox", "make_jvp", "make_vjp", "primitive", "primitive_jvps", "primitive_vjps", "vspace",
 ]  # fmt: skip

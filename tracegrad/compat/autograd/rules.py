@@ -30,7 +30,7 @@ from tracegrad.transforms.custom_call import keep, kept
 
 __all__ = [
     "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
-    "notrace_primitive", "primitive", "register_notrace",
+    "notrace_primitive", "primitive", "primitive_jvps", "primitive_vjps", "register_notrace",
 ]  # fmt: skip
 
 
@@ -212,6 +212,35 @@ def def_linear(fun: Any) -> None:
 def _moved_alone(fun: Any, argnum: int, g: Any, args: Any, kwargs: Any) -> Any:
     """The tangent of a function that is linear in one argument, which moves by `g`."""
     return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
+
+
+class _RulesOf:
+    """The rules of one kind, by the primitives that have them."""
+
+    def __init__(self, kind: str):
+        self._kind = kind
+
+    def __contains__(self, fun: Any) -> bool:
+        return getattr(_rules_of(fun), self._kind, None) is not None
+
+    def __getitem__(self, fun: Any) -> Any:
+        if fun not in self:
+            raise KeyError(fun)
+        return getattr(_rules_of(fun), self._kind)
+
+    def __setitem__(self, fun: Any, rule: Any) -> None:
+        if rules := _rules_of(fun):
+            setattr(rules, self._kind, rule)
+
+    def pop(self, fun: Any, *default: Any) -> Any:
+        """Take the rule of a primitive from it."""
+        if fun not in self and default:
+            return default[0]
+        rule, self[fun] = self[fun], None
+        return rule
+
+
+primitive_vjps, primitive_jvps = _RulesOf("pulls"), _RulesOf("pushes")
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
