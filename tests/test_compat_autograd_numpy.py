@@ -64,3 +64,11 @@ def test_rules_are_found_by_their_functions() -> None:
 def test_tangents_are_broadcast_as_results_were() -> None:
     np.testing.assert_array_equal(broadcast(D[:, :1], D), np.repeat(D[:, :1], 3, 1))
     assert broadcast(1.0, 1j * D).dtype == complex
+
+
+def test_what_a_dict_holds_is_joined() -> None:
+    held = {"a": D[0], "b": D[1]}
+    np.testing.assert_array_equal(anp.hstack(held.values()), D.ravel())
+    np.testing.assert_array_equal(
+        ag.grad(lambda x: anp.sum(anp.stack({"a": x, "b": x * x}.values())))(D[0]), 1 + 2 * D[0]
+    )

@@ -11,7 +11,7 @@ __all__ = ["column_stack", "concatenate", "hstack", "stack", "vstack"]
 
 
 def _listed(arrays: Iterable[Any]) -> Any:
-    return arrays if hasattr(arrays, "__len__") else list(arrays)
+    return arrays if hasattr(arrays, "__getitem__") else list(arrays)
 
 
 def stack(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
