@@ -403,3 +403,76 @@ def test_an_update_after_a_recorded_pass_is_an_error_in_the_next(function: Any, 
 
 def test_an_update_after_a_recorded_pass_of_what_it_does_not_read_is_none() -> None:
     assert _recorded_then_overwritten(tg.tanh, 0) == pytest.approx([-0.5331818782014544, -0.7268619813835874])
+
+
+def test_backward_to_inputs_runs_the_hooks_of_their_nodes() -> None:
+    seen: list[str] = []
+    a = tg.ones(2, requires_grad=True)
+    b = a.clone()
+    b.register_hook(lambda g: seen.append("tensor"))
+    b.grad_fn.register_prehook(lambda g: seen.append("before"))
+    b.grad_fn.register_hook(lambda g, h: seen.append("after"))
+    b.sum().backward(inputs=[b])
+    assert seen == ["tensor", "before", "after"]
+    assert (b.grad.tolist(), a.grad) == ([1.0, 1.0], None)
+
+
+def test_backward_to_inputs_adds_to_leaves_after_their_hooks() -> None:
+    a, b = tg.ones(2, requires_grad=True), tg.ones(2, requires_grad=True)
+    a.register_hook(lambda g: g * 3.0)
+    (a * b).sum().backward(inputs=[a])
+    assert (a.grad.tolist(), b.grad) == ([3.0, 3.0], None)
+
+
+def test_zeros_for_unused_inputs_can_be_differentiated_if_the_pass_is_recorded() -> None:
+    x, y = _leaf(1.0), _leaf(2.0)
+    (found,) = grad(y * y, x, create_graph=True, materialize_grads=True)
+    assert found.requires_grad
+    assert grad(found.sum(), x, materialize_grads=True)[0].tolist() == [0.0]
+    assert not grad(y * y, x, materialize_grads=True)[0].requires_grad
+
+
+def test_zeros_cannot_stand_for_an_edge() -> None:
+    x, y = _leaf(1.0), _leaf(2.0)
+    edge = graph.get_gradient_edge(y.clone())
+    with pytest.raises(RuntimeError, match="materialize_grads cannot be used when the given input is a GradientEdge"):
+        grad(x * 2.0, (x, edge), materialize_grads=True)
+
+
+def test_a_leaf_that_is_frozen_before_the_pass_gets_no_gradient() -> None:
+    x, y = _leaf(1.0), _leaf(2.0)
+    z = x * y
+    x.requires_grad_(False)
+    z.backward()
+    assert (x.grad, y.grad.tolist()) == (None, [1.0])
+
+
+@pytest.mark.parametrize("name", ["t_", "squeeze_", "unsqueeze_", "swapaxes_"])
+def test_becoming_a_view_in_no_grad_loses_no_history(name: str) -> None:
+    x = tg.tensor([[1.0, 2.0]], requires_grad=True)
+    y = x * 3.0
+    with tg.no_grad():
+        getattr(y, name)(*{"unsqueeze_": (0,), "swapaxes_": (0, 1)}.get(name, ()))
+    assert not y.is_leaf
+    (y.flatten() * tg.tensor([1.0, 10.0])).sum().backward()
+    assert x.grad.tolist() == [[3.0, 30.0]]
+
+
+@pytest.mark.parametrize("alias", [lambda x: x.data, lambda x: x.detach()])
+def test_an_alias_of_a_copy_that_stands_for_a_view_must_not_be_written_to(alias: Any) -> None:
+    part = tg.ones(3).unfold(0, 1, 1)[:, 0]
+    with pytest.raises(RuntimeError, match="what unfold gives, which is a copy here"):
+        alias(part).mul_(2.0)
+
+
+def test_the_derivative_of_a_power_by_an_exponent_below_0_is_infinite_at_0() -> None:
+    x, y = tg.tensor([0.0, 0.0, 0.0, 2.0]), _leaf(-1.0, 0.0, 1.0, -1.0)
+    (x**y).sum().backward()
+    assert y.grad.tolist() == [-math.inf, 0.0, 0.0, pytest.approx(math.log(2.0) / 2)]
+
+
+def test_asking_for_the_gradient_of_a_view_that_cannot_be_used_is_no_error() -> None:
+    part = tg.ones(2, requires_grad=True).chunk(1)[0]
+    with tg.no_grad():
+        part.mul_(2.0)
+    assert part.grad is None

@@ -79,6 +79,12 @@ def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
     return negative(multiply(divide(t, y), ans))  # what x gets has the quotient too
 
 
+def _power_in_exponent(ans: Any, x: Any) -> Any:
+    """ans * log(x), and 0 where the power `ans` is 0, or x is and the power is not infinite: 0**0 is 1 all around."""
+    plain = logical_and(equal(x, 0), isfinite(ans))
+    return where(equal(ans, 0), 0.0, multiply(ans, log(where(plain, 1.0, x))))
+
+
 def _died_away(x: Any, y: Any) -> Any:
     """x * y, where an infinite x does not count if y is 0: of an exponential."""
     return where(equal(y, 0), 0.0, multiply(x, y))
@@ -120,7 +126,7 @@ def _power(x: Any, y: Any) -> Any:
 
 power = op("power(x, y)", _power, "power(x, y)",
            lambda t, ans, x, y: multiply(t, multiply(y, power(x, subtract(_exponent(x, y), 1)))),
-           lambda t, ans, x, y: multiply(t, where(equal(ans, 0), 0.0, multiply(ans, log(where(equal(x, 0), 1.0, x))))),
+           lambda t, ans, x, y: multiply(t, _power_in_exponent(ans, x)),
            domain=(0.5, 3), loop=np.power, on_complex=HOLOMORPHIC,
            doc="x to the power y; integer powers of negative numbers are real, a literal 0.5 is sqrt")  # fmt: skip
 

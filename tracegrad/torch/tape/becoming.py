@@ -33,10 +33,15 @@ def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
 def _become(x: Any, name: str, node: str, step: Callable[[Any], Any]) -> Any:
     _check(x, name)
     whole = _whole(x) if x._base is None and any(r() is not None for r in x._views or ()) else x
-    view = step(whole)
-    if view is whole:
-        view = shapes.reshape(whole, whole.shape)
-    view = named(node, view)
+    # What was recorded of `x` leads to it in `no_grad` as well.
+    mode, STATE.enabled = STATE.enabled, STATE.enabled or (x._edge is not None and not STATE.inference)
+    try:
+        view = step(whole)
+        if view is whole:
+            view = shapes.reshape(whole, whole.shape)
+        view = named(node, view)
+    finally:
+        STATE.enabled = mode
     x.array = view.array
     if x._base is not None or whole is not x:
         if whole is not x:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,10 +52,7 @@ def backward(
     for x in ins:
         if not isinstance(x, GradientEdge) and not x.is_leaf:
             x.retain_grad()
-    edges = [edge_of(x) for x in ins]
-    work, found = run(roots, create_graph, keep, edges)
-    arrived = dict(zip(edges, found))
-    work.leaves += [(e[0], ct) for e, ct in arrived.items() if ct is not None and e[0].__class__ is AccumulateGrad]
+    work, _ = run(roots, create_graph, keep, [edge_of(x) for x in ins], accumulate=True)
     work.write()
 
 
@@ -101,9 +98,8 @@ def grad(
     work, found = run(roots, create_graph, keep, edges)
     with writing:
         work.write_retained()
-    return tuple(
-        [_found(i, x, ct, allow_unused, materialize_grads, work.given) for i, (x, ct) in enumerate(zip(ins, found))]
-    )
+    blank = _Blank(allow_unused, materialize_grads, create_graph)
+    return tuple([_found(i, x, ct, blank, work.given) for i, (x, ct) in enumerate(zip(ins, found))])
 
 
 def _batched(
@@ -160,7 +156,8 @@ def _in_one_pass(
     _, found = run(roots, create_graph, keep, edges)
     batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in found]
     like = [x if (one := _like(x)) is None else Spec((size, *one.shape), one.dtype) for x in ins]
-    return tuple([_found(i, x, ct, allow_unused, materialize, set()) for i, (x, ct) in enumerate(zip(like, batches))])
+    blank = _Blank(allow_unused, materialize, create_graph)
+    return tuple([_found(i, x, ct, blank, set()) for i, (x, ct) in enumerate(zip(like, batches))])
 
 
 def _like(x: Any) -> Any:
@@ -176,12 +173,24 @@ def _stacked(column: Sequence[Any]) -> Any:
     return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in column], axis=0)
 
 
-def _found(i: int, x: Any, ct: Any, allow_unused: Any, materialize: bool, given: set[int]) -> Any:
+class _Blank(NamedTuple):
+    """What an input that nothing arrives at gives: None, zeros (differentiable if `recorded`), or an error."""
+
+    allowed: Any
+    zeros: bool
+    recorded: bool
+
+
+def _found(i: int, x: Any, ct: Any, blank: _Blank, given: set[int]) -> Any:
     if ct is not None:
         return ct if hasattr(ct, "_edge") else rewrap(owned(ct, given), None)
-    if materialize:
-        return rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
-    if not allow_unused:
+    if blank.zeros:
+        if isinstance(x, GradientEdge):
+            text = "materialize_grads cannot be used when the given input is a GradientEdge"
+            raise RuntimeError(located(text))
+        zeros = rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
+        return zeros.requires_grad_() if blank.recorded and zeros.dtype.kind in "fc" else zeros
+    if not blank.allowed:
         raise RuntimeError(
             located(
                 f"The differentiated Tensor at index {i} appears to not have been used in the graph. "

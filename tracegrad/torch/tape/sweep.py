@@ -72,8 +72,9 @@ class Sweep:
         nodes.sort(key=_number, reverse=True)
         return nodes
 
-    def restrict(self, nodes: list[Node], wanted: Sequence[Edge]) -> None:
-        """Run only the nodes from which a wanted edge can be reached."""
+    def restrict(self, nodes: list[Node], wanted: Sequence[Edge], accumulate: bool) -> None:
+        """Run only the nodes from which a wanted edge can be reached; if what arrives there is to be accumulated, not
+        given back, the nodes of these edges as well, with their hooks."""
         for node, number in wanted:
             self.wanted.setdefault(node, set()).add(number)
         leading = set(self.wanted)
@@ -85,6 +86,9 @@ class Sweep:
                     needed.add(node)
                     break
         self.needed = needed
+        if accumulate:
+            needed.update(self.wanted)
+            self.wanted = {}
 
     def will_run(self, node: Node) -> bool:
         """Whether this pass comes by `node`."""
@@ -177,7 +181,7 @@ class Sweep:
             return
         if leaf.hooks is not None or leaf in self.wanted:
             ct = self.observed(leaf, ct)
-        if self.needed is None:
+        if self.needed is None or leaf in self.needed:
             if leaf.hooks is not None and leaf.hooks.before:
                 ct = self.before(leaf, ct)
                 if ct is None:
@@ -357,10 +361,11 @@ def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
 
 
 def run(
-    roots: Sequence[tuple[Any, Any]], create_graph: bool, keep: bool, wanted: Sequence[Edge] = ()
-) -> tuple[Sweep, list[Any]]:
+    roots: Sequence[tuple[Any, Any]], create_graph: bool, keep: bool, wanted: Sequence[Edge] = (),
+    accumulate: bool = False,
+) -> tuple[Sweep, list[Any]]:  # fmt: skip
     """Send cotangents along the edges `roots` and run what they reach. Returns the pass, nothing being written yet, and
-    what arrived at the `wanted` edges (None: nothing)."""
+    what arrived at the `wanted` edges (None: nothing, or it is to be accumulated)."""
     edges = [e if e.__class__ is tuple else (e, 0) for e, _ in roots]
     recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too
     if recording and not create_graph:
@@ -371,7 +376,7 @@ def run(
     for leaf in work.waiting:
         leaf.variable._reached()  # type: ignore[attr-defined]
     if wanted:
-        work.restrict(nodes, wanted)
+        work.restrict(nodes, wanted, accumulate)
     mode, outer, before = STATE.enabled, STATE.sweep, traps()
     STATE.enabled, STATE.sweep = create_graph, work
     try:

@@ -251,8 +251,10 @@ class AccumulateGrad(Node):
         return ()
 
     def accumulate(self, ct: Any, recording: bool, given: set[int]) -> None:
-        """Add `ct` to the gradient: into it where nothing is recorded, as PyTorch does."""
+        """Add `ct` to the gradient, if one is still wanted: into it where nothing is recorded, as PyTorch does."""
         variable = self.variable
+        if not variable._requires:
+            return
         old = variable._grad
         if recording:
             variable._grad = ct.clone().named("CopyBackwards") if old is None else old + ct

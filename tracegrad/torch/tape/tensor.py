@@ -82,7 +82,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     @property
     def grad(self) -> Any:
         """The gradient that backward passes have added up here, a Tensor, or None; a warning if there will be none."""
-        if self._grad is None and self._edge is not None and not self._retains and self.grad_fn is not None:
+        if self._grad is None and self._edge and not self._retains:
             warnings.warn(located(_NO_LEAF), UserWarning, stacklevel=2)
         return self._grad
 
@@ -197,7 +197,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     @property
     def data(self) -> Any:
         """The value without the tape, in the same memory; updates of it are not noticed."""
-        return of_array(self.array)
+        return views.as_frozen(self, of_array(self.array))
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -214,7 +214,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         """
         out = of_array(self.array)
         out._counter = self._counter
-        return out
+        return views.as_frozen(self, out)
 
     def detach_(self) -> Tensor:
         """Make this Tensor a leaf."""

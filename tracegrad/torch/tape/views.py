@@ -23,7 +23,7 @@ from tracegrad.torch.tape.opnode import summed_to
 from tracegrad.torch.tape.saved import short_name
 from tracegrad.torch.tape.tape import Masked, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["CopySlices", "check", "check_all", "overwrite", "restore", "retain", "update"]
+__all__ = ["CopySlices", "as_frozen", "check", "check_all", "overwrite", "restore", "retain", "update"]
 
 
 class Stale:
@@ -196,7 +196,7 @@ def check(x: Any, recorded: bool) -> None:
                 "a normal tensor before doing inplace update."
             )
         )
-    frozen = x._frozen or ("" if x._base is None else x._base._frozen)
+    frozen = _frozen(x)
     if frozen is READ_ONLY:
         raise ValueError(READ_ONLY)
     if frozen:
@@ -212,6 +212,18 @@ def check(x: Any, recorded: bool) -> None:
                 "location. Please clone() the tensor before performing the operation."
             )
         )
+
+
+def _frozen(x: Any) -> str:
+    frozen: str = x._frozen or ("" if x._base is None else x._base._frozen)
+    return frozen
+
+
+def as_frozen(x: Any, alias: Any) -> Any:
+    """`alias`, a Tensor in the memory of `x`, which must not be updated where `x` must not."""
+    if frozen := _frozen(x):
+        alias._frozen = frozen
+    return alias
 
 
 def check_all(xs: Sequence[Any]) -> None:
