@@ -123,6 +123,60 @@ def test_integers_stay_integers_in_value() -> None:
     assert _value("F.conv2d(image.long(), image.long(), padding=1)").tolist() == [[[[1, 2, 1], [2, 4, 2], [1, 2, 1]]]]
 
 
+@pytest.mark.parametrize(
+    ("call", "out"),
+    [
+        ("tg.max(y, 0, out=out)", "(tg.empty(2), tg.empty(2))"),
+        ("tg.argmax(y, 0, out=out)", "tg.empty(2)"),
+        ("tg.mm(y, y, out=out)", "tg.empty(2, 2, dtype=tg.float32)"),
+        ("tg.abs(y, out=out)", "tg.empty(2, 2, dtype=tg.float32)"),
+    ],
+)
+def test_out_has_to_have_the_dtype_of_the_result_where_pytorch_converts_nothing(call: str, out: str) -> None:
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype"):
+        eval(call, {**_SPACE, "out": eval(out, dict(_SPACE))})
+
+
+def test_out_of_another_dtype_is_converted_to_elsewhere() -> None:
+    out = tg.empty(2, 2, dtype=tg.float32)
+    assert _value("tg.sin(y)").dtype == tg.float64
+    assert tg.sin(_SPACE["y"], out=out) is out
+    assert tg.max(_SPACE["y"], _SPACE["y"], out=out).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_tensors_are_made_and_known_by_pytorchs_names_of_dtypes() -> None:
+    made = tg.LongTensor([1, 2])
+    assert (made.tolist(), made.dtype) == ([1, 2], tg.int64)
+    assert isinstance(made, tg.LongTensor)
+    assert not isinstance(made, tg.FloatTensor)
+    assert not isinstance([1, 2], tg.LongTensor)
+    assert (tg.FloatTensor(2, 3).shape, tg.FloatTensor(2, 3).dtype) == ((2, 3), tg.float32)
+    traced = tg.trace(lambda x: x * 2 if isinstance(x, tg.DoubleTensor) else x * 3)
+    assert traced(_SPACE["y"]).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert traced(_SPACE["x"]).tolist() == [[0.75, 0.75], [0.75, 0.75]]
+
+
+def test_memory_formats_have_names() -> None:
+    x = _SPACE["y"].clone(memory_format=tg.preserve_format)
+    assert x.contiguous(memory_format=tg.contiguous_format) is x
+
+
+def test_rows_of_an_embedding_are_scaled_down_where_they_are_asked_for() -> None:
+    weight = tg.tensor([[3.0, 4.0], [0.1, 0.2], [6.0, 8.0]], requires_grad=True)
+    rows = F.embedding(tg.tensor([0, 0]), weight, max_norm=1.0)
+    rows.sum().backward()
+    assert rows.detach().numpy() == pytest.approx(np.array([[0.6, 0.8], [0.6, 0.8]]), rel=1e-7)
+    assert weight.detach().numpy() == pytest.approx(np.array([[0.6, 0.8], [0.1, 0.2], [6.0, 8.0]]), rel=1e-7)
+    assert weight.grad.tolist() == [[2.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+    layer = tg.nn.Embedding(3, 2, max_norm=1.0, norm_type=1.0, _weight=tg.ones(3, 2))
+    assert layer(tg.tensor([1])).tolist()[0] == pytest.approx([0.5, 0.5], rel=1e-6)
+    assert layer.weight[0].tolist() == [1.0, 1.0]
+    assert repr(layer) == "Embedding(3, 2, max_norm=1.0, norm_type=1.0)"
+    again = tg.trace(lambda i, w: F.embedding(i, w, max_norm=1.0))(tg.tensor([2]), weight)
+    assert again.tolist()[0] == pytest.approx([0.6, 0.8], rel=1e-7)
+    assert weight[2].tolist() == pytest.approx([0.6, 0.8], rel=1e-7)
+
+
 def test_derivatives_go_through_what_is_not_promoted() -> None:
     x = tg.tensor([0.5, 2.0], dtype=tg.float32, requires_grad=True)
     (tg.xlogy(x, 2.0).sum() + tg.xlogy(2.0, x).sum() + tg.quantile(x, 0.25)).backward()

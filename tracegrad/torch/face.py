@@ -13,7 +13,7 @@ from tracegrad.torch.functions import nn_functional
 from tracegrad.torch.functions.of_methods import OF_METHODS
 from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape import Tensor, conversion, devices, dtypes, factories, printing, random
+from tracegrad.torch.tape import Tensor, conversion, devices, dtypes, factories, kinds, printing, random
 
 __all__ = ["NAMES"]
 
@@ -41,7 +41,7 @@ NAMES: dict[str, Any] = {
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{
         name: getattr(module, name)
-        for module in (dtypes, devices, factories, random, conversion)
+        for module in (dtypes, devices, factories, kinds, random, conversion)
         for name in module.__all__
     },
     **{name: getattr(nn_functional, name) for name in _LAYERS},

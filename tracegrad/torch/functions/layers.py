@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tracegrad.errors import located
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops.elementwise import add, equal, where
 from tracegrad.ops.indexing import gather
@@ -13,8 +15,11 @@ from tracegrad.ops.linear import reshape, stop_gradient, transpose
 from tracegrad.ops.op import named
 from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.dims import type_name
+from tracegrad.torch.functions.norms import renorm
+from tracegrad.torch.functions.out import store
 from tracegrad.torch.functions.products import addmm, matmul, mm
 from tracegrad.torch.functions.promotion import require_one_dtype
+from tracegrad.torch.functions.registry import FUNCTIONS
 
 __all__ = ["embedding", "linear"]
 
@@ -43,15 +48,21 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return named("ViewBackward0" if rest else "UnsafeViewBackward0", reshape(out, shape=(*x.shape[:-1], w.shape[0])))
 
 
-def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
+def embedding(
+    input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Any:  # fmt: skip
     """The rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
 
-    IndexError for an index out of range.
+    With `max_norm`, the rows that are asked for are first scaled down in `weight` itself to that `norm_type`-norm.
+    IndexError for an index out of range, UnsupportedError for `scale_grad_by_freq` and `sparse`.
 
     >>> import numpy as np
     >>> embedding(np.array([2, 0]), np.array([[1.0], [2.0], [3.0]])).tolist()
     [[3.0], [1.0]]
     """
+    if scale_grad_by_freq or sparse:
+        raise UnsupportedError(located("embedding: scale_grad_by_freq and sparse are not supported"))
     index, table = arrays(input, weight)
     if index.dtype.kind not in "iu":
         raise RuntimeError(
@@ -60,6 +71,11 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
                 f"got {type_name(index.dtype)} instead (while checking arguments for embedding)"
             )
         )
+    if max_norm is not None:
+        still = stop_gradient(table)
+        used = FUNCTIONS["isin"](np.arange(table.shape[0]), index)
+        store(weight, where(reshape(used, shape=(table.shape[0], 1)), renorm(still, norm_type, 0, max_norm), still))
+        index, table = arrays(input, weight)
     return as_node("EmbeddingBackward0", _embedding, table, index, padding_idx)
 
 

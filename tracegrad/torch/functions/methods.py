@@ -298,7 +298,7 @@ class TensorMethods:
         array = getattr(self, "array", None)
         return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
 
-    def contiguous(self) -> Any:
+    def contiguous(self, memory_format: Any = None) -> Any:
         """The Tensor itself if it is contiguous, else a copy."""
         return self if self.is_contiguous() else self.clone()
 

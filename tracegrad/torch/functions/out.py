@@ -11,6 +11,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
 from tracegrad.torch.functions.dims import size_error, type_name
+from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import ONE_OP
 from tracegrad.torch.modes import STATE, no_grad
 
@@ -36,6 +37,19 @@ _NAMES = """
     var vdot vstack where xlogy zeros
 """
 WITH_OUT = frozenset(_NAMES.split())
+
+
+# Of these, `out` has to have the dtype of the result; for the others it is converted.
+_EXACT_NAMES = """
+    abs absolute addbmm addmm addmv all amax amin aminmax any argmax argmin argsort baddbmm bitwise_not bmm ceil
+    cholesky clip cross cummax cummin diag dot fix float_power floor frac gather histc index_add index_copy index_reduce
+    index_select inverse isneginf isposinf kthvalue ldexp log_softmax logcumsumexp masked_select matmul matrix_power
+    max median min mm mode msort mv nan_to_num nanmedian nanquantile neg negative norm quantile round scatter
+    scatter_add scatter_reduce sgn sign signbit softmax sort take take_along_dim tensordot topk tril triu trunc vdot
+    where
+"""
+_EXACT = frozenset(_EXACT_NAMES.split())
+_PROMOTED = frozenset({"max", "min"})  # which are `maximum` and `minimum` of two
 
 
 def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,14 +94,17 @@ def written(name: str, out: Any, result: Any) -> Any:
     targets, results = (out, result) if isinstance(result, tuple) else ((out,), (result,))
     if not isinstance(targets, list | tuple) or len(targets) != len(results):
         raise TypeError(located(f"{name}(): out= has to be a tuple of {len(results)}"))
+    exact = name in _EXACT and (isinstance(result, tuple) or name not in _PROMOTED)
     for target, value in zip(targets, results):
-        _write(name, target, value)
+        _write(name, target, value, exact)
     return type(result)(*targets) if hasattr(result, "_fields") else targets if isinstance(result, tuple) else out
 
 
-def _write(name: str, target: Any, value: Any) -> None:
+def _write(name: str, target: Any, value: Any, exact: bool) -> None:
     if not hasattr(target, "dtype"):
         raise TypeError(located(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}"))
+    if exact:
+        require_one_dtype(value, target, "Expected out tensor to have dtype {a}, but got {b} instead")
     if not np.can_cast(value.dtype, target.dtype, "same_kind"):
         raise RuntimeError(
             located(

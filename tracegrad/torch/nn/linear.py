@@ -111,7 +111,7 @@ class Embedding(Module):
     """The rows of `weight`, (num_embeddings, embedding_dim), at the indices of an integer array of any shape.
 
     The rows begin as standard normal numbers. The row `padding_idx` begins as zeros and gets no gradient.
-    UnsupportedError for `max_norm`, `scale_grad_by_freq` and `sparse`.
+    Rows are scaled down to `max_norm` when they are asked for. UnsupportedError for `scale_grad_by_freq` and `sparse`.
 
     >>> import tracegrad as tg
     >>> Embedding(10, 3)(tg.tensor([[1, 2], [0, 9]])).shape
@@ -124,11 +124,12 @@ class Embedding(Module):
         _freeze: bool = False, device: Any = None, dtype: Any = None,
     ):  # fmt: skip
         super().__init__()
-        if max_norm is not None or scale_grad_by_freq or sparse:
-            raise UnsupportedError("Embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+        if scale_grad_by_freq or sparse:
+            raise UnsupportedError("Embedding: scale_grad_by_freq and sparse are not supported")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise AssertionError("Padding_idx must be within num_embeddings")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.max_norm, self.norm_type = max_norm, norm_type
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         if _weight is None:
             _weight = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
@@ -148,7 +149,7 @@ class Embedding(Module):
 
     def forward(self, input: Any) -> Any:
         """The rows."""
-        return F.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     @classmethod
     def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Any:
@@ -160,4 +161,7 @@ class Embedding(Module):
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        norm = "" if self.max_norm is None else f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            norm += f", norm_type={self.norm_type}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{norm}"
