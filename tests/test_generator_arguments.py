@@ -214,3 +214,56 @@ def test_a_call_that_raises_leaves_the_generator_where_python_does() -> None:
             except ValueError:
                 assert x < 0
         assert state(rng) == state(again)
+
+
+def streams(seed: int, count: int) -> list[Any]:
+    return [np.random.default_rng(seed * count + k) for k in range(count)]
+
+
+def test_new_generators_in_lists_tuples_and_dicts_are_traced_once_and_left_where_numpy_leaves_them() -> None:
+    def f(x: Any, d: Any) -> Any:
+        return x * d["rng"].normal() + d["many"][1].uniform() + d["many"][0][0].normal(size=2)
+
+    traced = tg.trace(f)
+    for seed in range(6):
+        ours, theirs = streams(seed, 3), streams(seed, 3)
+        d, e = ({"rng": a, "many": [(b, 3.0), c]} for a, b, c in (ours, theirs))
+        for _ in range(1 + seed % 3):  # the hot path, too
+            np.testing.assert_array_equal(traced(2.0, d), f(2.0, e))
+        assert list(map(state, ours)) == list(map(state, theirs))
+    assert traced.cache_info().traces == 1
+    one, again = np.random.default_rng(3), np.random.default_rng(3)
+    d, e = ({"rng": rng, "many": [(rng, 3.0), rng]} for rng in (one, again))
+    np.testing.assert_array_equal(traced(2.0, d), f(2.0, e))
+    assert state(one) == state(again)
+    assert traced.cache_info().traces == 2
+
+
+def test_what_traced_code_does_with_generators_in_containers_is_done_to_those_of_the_call() -> None:
+    def swaps(x: Any, many: list[Any], d: dict[str, Any]) -> Any:
+        many[0], many[1] = many[1], many[0]
+        d["new"] = [many[0]]
+        return x * many[0].normal() - d["rng"].normal(), d["rng"]
+
+    traced = tg.trace(swaps)
+    for seed in range(4):
+        first, second, third = streams(seed, 3)
+        same = streams(seed, 3)
+        many, d = [first, second], {"rng": third}
+        value, kept = traced(1.0, many, d)
+        assert value == swaps(1.0, same[:2], {"rng": same[2]})[0]
+        assert (many[0], many[1], kept, d["rng"], d["new"][0]) == (second, first, third, third, second)
+    assert traced.cache_info().traces == 1
+
+
+def test_derivatives_and_tensors_take_new_generators_in_containers() -> None:
+    slope = tg.grad(lambda x, d: np.sum(x * x * d["rng"].normal()))
+    f = tg.trace(lambda x, many: (x * x * many[0].normal()).sum())
+    losses = [(tg.tensor([1.0, 2.0], requires_grad=True), seed) for seed in range(4)]
+    results = [f(x, [np.random.default_rng(seed)]) for x, seed in losses]
+    for (x, seed), loss in zip(losses, results):
+        expected = 2 * np.array([1.0, 2.0]) * np.random.default_rng(seed).normal()
+        np.testing.assert_allclose(slope(np.array([1.0, 2.0]), {"rng": np.random.default_rng(seed)}), expected)
+        loss.backward()
+        np.testing.assert_allclose(x.grad.numpy(), expected)
+    assert f.cache_info().traces == slope.cache_info().traces == 1

@@ -188,7 +188,7 @@ def _take_arguments(code: Code, call: Call, args: Sequence[str], kwargs: Mapping
     positional, keywords = (opened(x) for x in both[2])
     assert positional is not None
     assert keywords is not None
-    code.generators = [call.args[x] if isinstance(x, int) else call.kwargs[x] for x in call.generators]
+    code.generators = call.given_generators()
     for place, value in call.statics:
         code.fixed(args[place] if isinstance(place, int) else kwargs[place], value)
     static = {place for place, _ in call.statics}

@@ -65,7 +65,7 @@ class Path:
         A hot path is for those, so it is made for others that come again."""
         if not call.generators:
             return True
-        found = [call.args[x] if isinstance(x, int) else call.kwargs[x] for x in call.generators]
+        found = call.given_generators()
         same = len(found) == len(self._last) and all(map(operator.is_, found, self._last))
         self._last, self._generators = found, tuple(map(id, found))
         return same and len(self.hots) < MOST_HOT

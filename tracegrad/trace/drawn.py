@@ -174,7 +174,8 @@ class Draws:
 
     def given(self) -> dict[int, Any]:
         """The generators that are arguments of the call under way, by their numbers."""
-        return {k: x.read() for k, x in enumerate(self.places) if isinstance(x, Passed)}
+        given = {k: x for k, x in enumerate(self.places) if isinstance(x, Source) and isinstance(_root(x), Passed)}
+        return {k: x.read() for k, x in given.items()}
 
     def draw(self, given: Mapping[int, Any]) -> Drawing:
         """Do all steps, where they are at hand, in a call that is given these generators. Where one raises, nothing has

@@ -8,8 +8,10 @@ each array, and the type of each Python number.
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,7 @@ class Call:
     kwargs: dict[str, Any]
     function: Any = None  # what is called
     plainly: str = ""  # why the call is none that can be traced
-    generators: Any = ()  # of random numbers: the positions, or keywords, of those that may be any of their class
+    generators: Any = ()  # of random numbers: the way to each of those that may be any of their class
     drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.drawn`
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -76,12 +78,36 @@ class Call:
                 args.insert(place, value)
             else:
                 kwargs[place] = value
-        for place in self.generators:
-            if isinstance(place, int):
-                args[place] = self.args[place]
-            else:
-                kwargs[place] = self.kwargs[place]
+        for way, x in zip(self.generators, self.given_generators()):
+            _put(args if isinstance(way[0], int) else kwargs, way, x)
         return args, kwargs
+
+    def given_generators(self) -> list[Any]:
+        """Those of `generators`."""
+        return [functools.reduce(operator.getitem, way, self._holder(way[0])) for way in self.generators]
+
+    def _holder(self, place: int | str) -> Any:
+        return self.args if isinstance(place, int) else self.kwargs
+
+
+def _put(holder: Any, way: tuple[Any, ...], value: Any) -> Any:
+    """`holder` with a value at the end of a way; itself, unless it is a tuple."""
+    if not way:
+        return value
+    place, new = way[0], _put(holder[way[0]], way[1:], value)
+    if type(holder) is tuple:
+        return (*holder[:place], new, *holder[place + 1 :])
+    holder[place] = new
+    return holder
+
+
+def _generators_in(x: Any, way: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The generators of random numbers in lists, tuples and dicts, and the way to each."""
+    if isinstance(x, _GENERATORS):
+        yield way, x
+    elif type(x) is list or type(x) is tuple or type(x) is dict:
+        for key, each in x.items() if type(x) is dict else enumerate(x):
+            yield from _generators_in(each, (*way, key))
 
 
 class Binder:
@@ -158,13 +184,15 @@ class Binder:
         return call
 
     def _any_of_their_class(self, args: Any, kwargs: Any, fixed: dict[int, Any]) -> tuple[Any, dict[int, Any]]:
-        """The places of the arguments that are generators, and what is fixed with `AnyGenerator` for those. One that is
-        in a container too is that one."""
+        """The ways to the generators among the arguments and in their lists, tuples and dicts, and what is fixed with
+        `AnyGenerator` for those. If there is one elsewhere, each is that one."""
+        inside = [x for x in fixed.values() if isinstance(x, _GENERATORS)]
+        if not inside:
+            return (), fixed
         given = {i: x for i, x in enumerate(args) if i not in self.static_nums}
         given |= {k: x for k, x in kwargs.items() if k not in self.static_names}
-        found = {place: x for place, x in given.items() if isinstance(x, _GENERATORS)}
-        inside = [x for x in fixed.values() if isinstance(x, _GENERATORS)]
-        if not found or len(inside) != len(found):
+        found = {way: g for place, x in given.items() for way, g in _generators_in(x, (place,))}
+        if len(inside) != len(found):
             return (), fixed
         numbers: dict[int, int] = {}
         for x in found.values():

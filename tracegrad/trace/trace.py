@@ -46,7 +46,7 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_pythons, is_unforeseen
 from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Fixed, Passed, Source, on_call
+from tracegrad.trace.sources import Argument, Fixed, Item, Passed, Source, on_call
 from tracegrad.trace.tables import require_kept
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
@@ -221,23 +221,28 @@ def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> 
     """Put what stands for generators of random numbers in their places, and note what the arguments are."""
     places: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))]
     places += [(kwargs, name) for name in kwargs]
+    ways = set(call.generators)
     for several, place in places:
-        x = several[place]
-        several[place] = generator_of(world, x, Passed(None, place)) if place in call.generators else _shown(world, x)
+        several[place] = _shown(world, several[place], Passed(None, place), (place,), ways)
     for several, place in places:
-        if place not in call.generators:
+        if (place,) not in ways:
             world.writes.passed(several[place], Passed(None, place))
 
 
-def _shown(world: World, x: Any) -> Any:
-    """The same container, with what stands for generators in it in their places."""
+def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Collection[Any]) -> Any:
+    """The same container, with what stands for generators in it in their places; those at the end of these `ways` may
+    be any of their class."""
     if is_generator(x):
-        return generator_of(world, x, Fixed(x, "a random generator"))
+        return generator_of(world, x, source if way in ways else Fixed(x, "a random generator"))
+
+    def inside(key: Any, each: Any) -> Any:
+        return _shown(world, each, Item(source, key), (*way, key), ways)
+
     if type(x) is list:
-        x[:] = [_shown(world, each) for each in x]
+        x[:] = [inside(k, each) for k, each in enumerate(x)]
     elif type(x) is dict:
-        x.update({k: _shown(world, each) for k, each in x.items()})
-    return tuple([_shown(world, each) for each in x]) if type(x) is tuple else x
+        x.update({k: inside(k, each) for k, each in x.items()})
+    return tuple([inside(k, each) for k, each in enumerate(x)]) if type(x) is tuple else x
 
 
 def _trace_call(
