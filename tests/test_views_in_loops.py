@@ -424,3 +424,121 @@ def written_at_the_end(x: Any) -> Any:
 def test_a_loop_is_given_elements_as_they_are_when_their_turn_comes(fun: Any, shape: tuple[int, ...]) -> None:
     x = np.linspace(0.5, 1.5, np.prod(shape)).reshape(shape)
     np.testing.assert_allclose(tg.trace(fun)(x), fun(x), rtol=1e-12)
+
+
+def a_row_updated_while(a: Any, x: Any) -> Any:
+    r = a[0]
+    while x > 1e-2:
+        r += x
+        x = x * 0.97
+    return r.sum(), x
+
+
+def a_row_updated_where_a_test_holds(a: Any, x: Any) -> Any:
+    r = a[0]
+    for _ in range(len(a)):
+        if x > 0.5:
+            r += x
+        x = x * 1.1 if x < 0.7 else x * 0.4
+    return a * 1, r * 1
+
+
+def another_row_in_each_turn(a: Any, x: Any) -> Any:
+    i = 0
+    while x > 1e-3 and i < len(a):
+        r = a[i]
+        r += x
+        x, i = x * 0.99, i + 1
+    return a * 1, x
+
+
+def rows_summed_into_the_first(a: Any, x: Any) -> Any:
+    v = a[0]
+    for i in range(1, len(a)):
+        v += a[i] * x
+    return v * 1
+
+
+def elements_of_a_flat_view(a: Any, x: Any) -> Any:
+    f = a.reshape(-1)
+    for i in range(1, len(f)):
+        f[i] = f[i] + 0.5 * f[i - 1]
+    return f[-1] * x
+
+
+def columns_of_a_transposed_view(a: Any, x: Any) -> Any:
+    b = a.T
+    for i in range(b.shape[1]):
+        b[:, i] = b[:, i] * x + b[:, i - 1]
+    return b.sum()
+
+
+def views_that_overlap_and_what_they_are_of(a: Any, x: Any) -> Any:
+    r, c, v = a[0], a[:, 1], a[0][::-1]
+    while x > 1e-2:
+        r *= 0.9
+        c += x
+        if v[0] > 0.2:
+            v[1:] = 0.1
+        else:
+            a[0, -1] = 0.3 + x
+        x = x * 0.97
+    return r * 1, c * 1, v * 1
+
+
+def a_view_of_what_nothing_else_has(a: Any, x: Any) -> Any:
+    r = np.outer(a[0], a[1])[1:]
+    while x > 1e-2:
+        r += x
+        r[0] *= 0.5
+        x = x * 0.97
+    return r.T.sum(0)
+
+
+WRITTEN = [
+    a_row_updated_while, a_row_updated_where_a_test_holds, another_row_in_each_turn, rows_summed_into_the_first,
+    elements_of_a_flat_view, columns_of_a_transposed_view, views_that_overlap_and_what_they_are_of,
+    a_view_of_what_nothing_else_has,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", WRITTEN)
+def test_loops_that_update_a_view_are_loops_and_what_it_is_of_is_updated(f: Any) -> None:
+    traced = tg.trace(f)
+    for seed, x in enumerate((0.9, 0.6, 0.3, 0.8)):
+        a = np.random.default_rng(seed).normal(size=(60, 4))
+        there, here = a.copy(), a.copy()
+        for want, got in zip(tg.tree.leaves(f(there, x)), tg.tree.leaves(traced(here, x)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(here, there, rtol=1e-12, atol=1e-12)
+    if f is not views_that_overlap_and_what_they_are_of:
+        assert len(traced.explain(a, 0.9).graph.nodes) < 60
+
+
+@pytest.mark.parametrize("f", WRITTEN)
+def test_derivatives_of_loops_that_update_a_view_are_those_of_its_turns_one_by_one(f: Any) -> None:
+    def loss(a: Any, x: Any) -> Any:
+        return sum(np.sum(np.sin(part)) for part in tg.tree.leaves(f(a * 1, x)))
+
+    a = np.random.default_rng(0).normal(size=(12, 4))
+    slope = tg.grad(loss, (0, 1))(a, 0.6)
+    with tg.disable_jit():
+        expected = tg.grad(loss, (0, 1))(a, 0.6)
+    for got, want in zip(slope, expected):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+def test_a_view_that_turns_have_updated_is_still_the_view_behind_the_loop() -> None:
+    def f(a: Any, x: Any) -> Any:
+        r = a[0]
+        while x > 0.1:
+            r += x
+            x = x * 0.8
+        return r
+
+    traced = tg.trace(f)
+    for x in (0.9, 0.05, 0.5):
+        there, here = np.arange(8.0).reshape(2, 4), np.arange(8.0).reshape(2, 4)
+        f(there, x)[1] = 7.0
+        traced(here, x)[1] = 7.0
+        np.testing.assert_allclose(here, there, rtol=1e-12)

@@ -152,6 +152,7 @@ class Circles:
         frame, at = self._frame(self.place), self.place.number
         if frame.looks.get(at, 0) >= MOST_LOOKS or self._goes_other_ways(self.place):
             return question, None
+        let_go(self.place)
         frame.looks[at] = frame.looks.get(at, 0) + 1
         question, known = self._look(self.place, question)
         if known is not None:

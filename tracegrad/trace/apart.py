@@ -1,6 +1,7 @@
 """Views in the state of a loop: local variables have arrays of their own instead, which are values that turns change as
 any others. Where the loop is left, those that no turn has changed are the views again. One that is written to, handed
-out, or asked how it lies in memory ends the trace, for one whose loop has the view."""
+out, or asked how it lies in memory ends the trace, for one whose loop has the view, and what it is of, in its state
+(`Moment._relatives`)."""
 
 from __future__ import annotations
 

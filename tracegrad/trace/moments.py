@@ -3,7 +3,8 @@
 A jump of a frame's code asks, and nothing but the truth lies on the frame's stack. If the same jump of the same frame
 asks again, code has run in a circle; and if the state is the same then, but for the values of tracers, the same answer
 leads around the same circle. The state is that of the local and closure variables of the frame, of all that they lead
-to, and of what has been written outside. What is not understood (iterators, generators, Tensors, views) has no moment.
+to, and of what has been written outside. What is not understood (iterators, generators, Tensors, views that are made at
+computed places) has no moment.
 """
 
 from __future__ import annotations
@@ -190,13 +191,28 @@ class Moment:
     def _tracer(self, x: Any) -> None:
         _let_be(x.join())
         plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
-        if x.builder is not self.builder or x.origin is not None or not plain or has_views(x):
+        if x.builder is not self.builder or not plain:
             raise _Strange
         if isinstance(x, Either):
             self._eithers.append(x)
         alike = self._alike.setdefault(x.node, len(self.words))
         self.words.append((type(x), x.aval, x.frozen, x.is_array and not x.shape, x.outside, alike))
         self.tracers.append(x)
+        if x.origin is not None or has_views(x):
+            self._relatives(x)
+
+    def _relatives(self, x: Any) -> None:
+        """What shares memory with an array: all of them are values that turns change together, as updates bring what
+        they do to each, and they stay views of one another where the state has the same objects."""
+        if x.origin is not None:
+            if not x.origin.shared or x.origin.asks or x.origin.put is None or x.origin.starts:
+                raise _Strange
+            self.words.append(("of", id(x.origin)))
+            self._pinned.append(x.origin)
+            self._add(x.origin.base)
+        for view in [r() for r in x.views]:
+            if view is not None and id(view) not in self.builder.apart:
+                self._add(view)
 
     def _function(self, f: Any) -> None:
         self.words.append((f.__code__, id(f.__globals__)))
