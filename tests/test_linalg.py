@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch_linalg
 from torch_linalg import CALLS, INPUTS, OTHER_NODES, call, inputs_of, weights
 
@@ -136,8 +137,7 @@ SPD = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 @pytest.mark.parametrize("fn", [
     lambda x: np.sum(np.linalg.cholesky(x) * SPD),
     lambda x: np.sum(np.linalg.cholesky(x, upper=True) * SPD),
-    lambda x: np.sum(np.linalg.eigh(x).eigenvectors ** 2 * SPD),
-    lambda x: np.sum(np.linalg.eigvalsh(x, "U") * SPD[0]),
+    lambda x: np.sum(scipy.linalg.solve(x, SPD, assume_a="pos") * SPD),
 ])  # fmt: skip
 def test_functions_of_symmetric_matrices_have_symmetric_gradients(fn: Any) -> None:
     gradient = tg.grad(fn)(SPD)
@@ -145,6 +145,55 @@ def test_functions_of_symmetric_matrices_have_symmetric_gradients(fn: Any) -> No
     direction = RNG.normal(size=(3, 3))
     direction += direction.T
     assert float(np.vdot(gradient, direction)) == pytest.approx(difference(fn, SPD, direction), rel=1e-7)
+
+
+OF_TRIANGLES = {
+    "eigh": lambda x: np.sum(np.linalg.eigh(x).eigenvectors ** 2 * SPD),
+    "eigh, U": lambda x: np.sum(np.linalg.eigh(x, "U").eigenvectors ** 2 * SPD),
+    "eigvalsh": lambda x: np.sum(np.linalg.eigvalsh(x) ** 3),
+    "eigvalsh, U": lambda x: np.sum(np.linalg.eigvalsh(x, "U") * SPD[0]),
+    "svd": lambda x: np.sum(np.linalg.svd(x, hermitian=True)[1] ** 3),
+    "pinv": lambda x: np.sum(np.linalg.pinv(x, hermitian=True) * SPD),
+    "scipy": lambda x: np.sum(scipy.linalg.eigh(x, lower=False)[0] ** 3),
+    "scipy, of two": lambda x: np.sum(scipy.linalg.eigh(x, SPD + np.diag([1.0, 2.0, 3.0]))[0] ** 3),
+}
+
+
+@pytest.mark.parametrize("name", OF_TRIANGLES)
+def test_gradients_are_of_the_triangle_that_numpy_reads(name: str) -> None:
+    fn = OF_TRIANGLES[name]
+    for x in (SPD, SPD + np.triu(RNG.normal(size=(3, 3)), 1), SPD + np.tril(RNG.normal(size=(3, 3)), -1)):
+        wanted = [[difference(fn, x, np.outer(i, j)) for j in np.eye(3)] for i in np.eye(3)]
+        gradients = (tg.grad(fn)(x), tg.trace(tg.grad(fn))(x), tg.jacfwd(fn)(x), tg.vmap(tg.grad(fn))(x[None])[0])
+        for gradient in gradients:
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-6, atol=1e-7)
+        curved = tg.jacfwd(tg.grad(fn))(x)
+        np.testing.assert_allclose(tg.jacrev(tg.grad(fn))(x), curved, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("uplo", ["L", "U"])
+def test_the_derivative_for_complex_matrices_is_of_the_triangle_that_is_read(uplo: str) -> None:
+    x = RNG.normal(size=(3, 3)) + 1j * RNG.normal(size=(3, 3))
+    direction = RNG.normal(size=(3, 3)) + 1j * RNG.normal(size=(3, 3))
+    values = lambda x: np.sum(np.linalg.eigvalsh(x, uplo) ** 3)  # noqa: E731
+    wanted = pytest.approx(difference(values, x, direction), rel=1e-6)
+    assert tg.jvp(values, (x,), (direction,))[1] == wanted
+    assert np.vdot(tg.grad(values)(x), direction).real == wanted
+
+
+def test_gradients_of_tensors_are_symmetric_whatever_is_read() -> None:
+    def loss(x: Any) -> Any:
+        return (tg.linalg.eigvalsh(x) ** 3).sum() + (np.linalg.eigh(x)[0] ** 2).sum()
+
+    x = SPD + np.triu(RNG.normal(size=(3, 3)), 1)
+    gradients = [tg.func.grad(loss)(tg.tensor(x)), tg.trace(tg.func.grad(loss))(tg.tensor(x))]
+    for f in (loss, tg.trace(loss)):
+        leaf = tg.tensor(x, requires_grad=True)
+        f(leaf).backward()
+        gradients.append(leaf.grad)
+    for gradient in gradients:
+        np.testing.assert_allclose(gradient, gradient.numpy().T, rtol=1e-12)
+        np.testing.assert_allclose(gradient, gradients[0], rtol=1e-12)
 
 
 def test_only_the_triangle_asked_for_is_read() -> None:

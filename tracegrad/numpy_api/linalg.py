@@ -1,6 +1,7 @@
 """`np.linalg`: solving, determinants, factorizations. Matrices are the last two axes; integers become float64.
 
-Functions that read one triangle of a symmetric matrix (`cholesky`, `eigh`, `eigvalsh`) have symmetric derivatives.
+`cholesky` reads one triangle of a symmetric matrix, and has symmetric derivatives, as in PyTorch, JAX and autograd.
+Those of `eigh` and `eigvalsh` are of the triangle that is read, as in autograd, unless they are of Tensors.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from tracegrad.ops import complements, factorizations, linalg
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import absolute, divide, greater, maximum, multiply, not_equal, sign
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.op import Carrier, Level, named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
 from tracegrad.ops.single import HALF
 
 __all__ = [
     "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "factorable", "inv", "matrices", "matrix_power",
-    "matrix_rank", "multi_dot", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved",
-    "square_matrices", "svd", "svdvals", "tolerance",
+    "matrix_rank", "multi_dot", "of_triangle", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved",
+    "spectral_values", "spectrum", "square_matrices", "svd", "svdvals", "tolerance",
 ]  # fmt: skip
 
 # NumPy's own classes of results, which it does not export.
@@ -127,7 +128,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_V
 
 def _lower_half(name: str, a: Any) -> Any:
     """The symmetric matrices that have these lower triangles: what NumPy reads of those that are said to be so."""
-    return linalg.symmetric(square_matrices(name, a), lower=True)
+    return of_triangle(square_matrices(name, a), lower=True)
 
 
 def tolerance(name: str, given: Any) -> float:
@@ -301,23 +302,49 @@ def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
 @implements(np.linalg.eigh)
 def eigh(a: Any, UPLO: str = "L") -> Any:
     """`np.linalg.eigh`; derivatives through vectors of equal eigenvalues are nan (docs/singular_points.md)."""
-    return _Eigh(*_eigh(square_matrices("eigh", a), lower=_triangle(UPLO)))
+    x = square_matrices("eigh", a)
+    return _Eigh(*spectrum(x, UPLO, _are_tied(x)))
+
+
+def spectrum(a: Any, uplo: str, tied: bool = True) -> Any:
+    """The eigenvalues and the vectors of the symmetric matrices that have these triangles; `tied`: their derivatives
+    are symmetric, as PyTorch's."""
+    found: Any = _eigh(square_matrices("eigh", a), lower=_triangle(uplo), tied=tied)
+    return found
 
 
 @one_node("LinalgEighBackward0")
-def _eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
-    return factorizations.eigh(linalg.symmetric(x, lower=lower), lower=lower)  # type: ignore[no-any-return]
+def _eigh(x: Any, *, lower: bool, tied: bool) -> tuple[Any, Any]:
+    x = (linalg.symmetric if tied else linalg.mirrored)(x, lower=lower)
+    return factorizations.eigh(x, lower=lower)  # type: ignore[no-any-return]
+
+
+def of_triangle(x: Any, *, lower: bool) -> Any:
+    """The symmetric matrices of which these triangles are read."""
+    return (linalg.symmetric if _are_tied(x) else linalg.mirrored)(x, lower=lower)
+
+
+def _are_tied(x: Any) -> bool:
+    """Whether the triangles of symmetric matrices are one to a derivative, which is symmetric then, as PyTorch's; those
+    of NumPy's functions are the derivatives of what is computed of all elements."""
+    return isinstance(x, Carrier) and x.level in (Level.TENSOR, Level.TRACED_TENSOR)
 
 
 @implements(np.linalg.eigvalsh)
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     """`np.linalg.eigvalsh`."""
-    return _eigvalsh(square_matrices("eigvalsh", a), lower=_triangle(UPLO))
+    x = square_matrices("eigvalsh", a)
+    return spectral_values(x, UPLO, _are_tied(x))
+
+
+def spectral_values(a: Any, uplo: str, tied: bool = True) -> Any:
+    """As `spectrum`, the eigenvalues alone."""
+    return _eigvalsh(square_matrices("eigvalsh", a), lower=_triangle(uplo), tied=tied)
 
 
 @one_node("LinalgEighBackward0")
-def _eigvalsh(x: Any, *, lower: bool) -> Any:
-    return factorizations.eigvalsh(linalg.symmetric(x, lower=lower))
+def _eigvalsh(x: Any, *, lower: bool, tied: bool) -> Any:
+    return factorizations.eigvalsh((linalg.symmetric if tied else linalg.mirrored)(x, lower=lower))
 
 
 @implements(np.linalg.svd)
@@ -333,7 +360,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 def _of_hermitian(x: Any, vectors: bool) -> Any:
     """The singular values of symmetric or Hermitian matrices, which are the sizes of the eigenvalues; with vectors."""
-    w, v = _eigh(x, lower=True) if vectors else (_eigvalsh(x, lower=True), None)
+    tied = _are_tied(x)
+    w, v = _eigh(x, lower=True, tied=tied) if vectors else (_eigvalsh(x, lower=True, tied=tied), None)
     order = flip(argsort(absolute(w)), axes=(len(w.shape) - 1,))
     w = take_along_axis(w, order, -1)
     if v is None:

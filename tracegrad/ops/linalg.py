@@ -21,14 +21,25 @@ from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.batching import repeated, to_axis
 from tracegrad.ops.complex_numbers import complex_, conj, imag, real_of
 from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import add, divide, less_equal, multiply, negative, subtract, where
+from tracegrad.ops.elementwise import (
+    add,
+    divide,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    multiply,
+    negative,
+    subtract,
+    where,
+)
 from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
     "adjoint", "along_matrix", "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp",
-    "rows", "slogdet", "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
+    "mirrored", "rows", "slogdet", "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
 ]  # fmt: skip
 
 
@@ -108,7 +119,7 @@ def _(x: Aval, *, lower: bool) -> Aval:
 
 
 @symmetric.def_decompose
-def _(x: Any, *, lower: bool) -> Any:
+def _of_triangle(x: Any, *, lower: bool) -> Any:
     n = x.shape[-1]
     mine, other = (x, adjoint(x)) if lower else (adjoint(x), x)
     return where(band(n, n, 0), mine, other) if x.dtype.kind != "c" or lower else where(band(n, n, -1), mine, other)
@@ -120,10 +131,37 @@ def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
 
 
 @symmetric.def_samples
-def _() -> Any:
+def _triangle_samples() -> Any:
     yield (uniform((3, 3)),), {"lower": True}
     yield (uniform((2, 12, 12), dtype="float32"),), {"lower": False}
     yield (uniform((0, 0)),), {"lower": True}
+
+
+@primitive(on_complex=AS_WRITTEN)
+def mirrored(x: Any, *, lower: bool) -> Any:
+    """As `symmetric`, but the derivative is that of a function of all elements of `x`: those that are not read have
+    none, and one of the triangle that is read has also that of its place in the other."""
+    return symmetric.impl(x, lower=lower)
+
+
+@mirrored.def_aval
+def _(x: Aval, *, lower: bool) -> Aval:
+    return square("mirrored", x)
+
+
+mirrored.def_decompose(_of_triangle)
+
+
+@mirrored.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+    n = x.shape[-1]
+    read, diagonal = band(n, n, -1), logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
+    both = add(ct, adjoint(ct))
+    within = read if lower else logical_not(logical_or(read, diagonal))
+    return where(diagonal, multiply(both, 0.5), where(within, both, 0.0))
+
+
+mirrored.def_samples(_triangle_samples)
 
 
 # -- inv and solve ---------------------------------------------------------------------------------------

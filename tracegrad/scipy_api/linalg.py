@@ -1,8 +1,8 @@
 """`scipy.linalg`: as SciPy has it where that differs from NumPy's functions, which do the rest.
 
-Functions that read one triangle of a symmetric matrix have symmetric derivatives. Arguments that say how memory is used
-or whether elements are looked at (`overwrite_a`, `check_finite`, ...) change nothing. Where SciPy allows stacks of
-matrices, so do these.
+Systems of symmetric matrices, of which one triangle is read, have symmetric derivatives. Arguments that say how memory
+is used or whether elements are looked at (`overwrite_a`, `check_finite`, ...) change nothing. Where SciPy allows stacks
+of matrices, so do these.
 """
 
 from __future__ import annotations
@@ -321,11 +321,11 @@ def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = Fals
 def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
     """Of matrices (`b` None), or of A v = w B v (`kind` 1), A B v = w v (2), B A v = w v (3)."""
     if b is None:
-        x = linalg.symmetric(x, lower=lower)
+        x = numpy_linalg.of_triangle(x, lower=lower)
         return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x, lower=True)
     x, y, _ = _system(x, square_matrices("eigh", b))
     factor = numpy_linalg.factor(y, upper=not lower)
-    factor, x = factor if lower else linalg.adjoint(factor), linalg.symmetric(x, lower=lower)
+    factor, x = factor if lower else linalg.adjoint(factor), numpy_linalg.of_triangle(x, lower=lower)
     if kind == 1:
         half = _triangular(factor, x, lower=True, transposed=False)
         reduced = _triangular(factor, linalg.adjoint(half), lower=True, transposed=False)
@@ -398,7 +398,7 @@ def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = Fals
 
 @entry("pinvh")
 def pinvh(a: Any, atol: Any = None, rtol: Any = None, lower: bool = True, return_rank: bool = False) -> Any:
-    x = linalg.symmetric(square_matrices("pinvh", a), lower=bool(lower))
+    x = numpy_linalg.of_triangle(square_matrices("pinvh", a), lower=bool(lower))
     return pinv(x, atol=atol, rtol=rtol, return_rank=return_rank)
 
 

@@ -295,7 +295,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
     >>> eigh(np.diag([2.0, 1.0])).eigenvalues.tolist()
     [1.0, 2.0]
     """
-    return _LinalgEigh(*numpy_linalg.eigh(one(A), UPLO))
+    return _LinalgEigh(*numpy_linalg.spectrum(one(A), UPLO))
 
 
 def eigvalsh(A: Any, UPLO: str = "L") -> Any:
@@ -304,7 +304,7 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Any:
     >>> eigvalsh(np.diag([2.0, 1.0])).tolist()
     [1.0, 2.0]
     """
-    return numpy_linalg.eigvalsh(one(A), UPLO)
+    return numpy_linalg.spectral_values(one(A), UPLO)
 
 
 _LinalgSvd = return_type("linalg_svd", "U", "S", "Vh")
