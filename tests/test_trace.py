@@ -517,6 +517,29 @@ def test_a_missing_public_name_is_named():
         tg.gradient_of  # noqa: B018
 
 
+def test_what_other_packages_call_it_is_named() -> None:
+    for name, here in (("jit", "trace"), ("compile", "trace"), ("make_jaxpr", r"trace\(f\)\.graph")):
+        with pytest.raises(AttributeError, match=rf"^tracegrad has no '{name}'; it is {here} here$"):
+            getattr(tg, name)
+
+
+def test_a_traced_function_has_the_globals_of_its_function() -> None:
+    class Model:
+        @tg.trace
+        def loss(self, x):
+            return x * 2
+
+    assert tg.trace(lambda x: x).__globals__ is globals()
+    assert Model().loss.__globals__ is globals()
+    assert not hasattr(tg.trace(np.sin), "__globals__")
+
+
+def test_what_explains_or_checks_a_call_shows_its_text_where_python_shows_objects() -> None:
+    for shown in (tg.trace(np.sin).explain(1.0), tg.check(np.sin)(1.0)):
+        assert repr(shown) == str(shown)
+        assert "\n" in repr(shown)
+
+
 def test_isinstance_sees_arrays_and_numbers():
     @tg.trace
     def f(x, s):

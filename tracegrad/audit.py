@@ -73,6 +73,8 @@ class Audit:
     def __str__(self) -> str:
         return "\n".join([f"{self.name}: {'ok' if self else 'FAILED'}", *map(str, self.comparisons)])
 
+    __repr__ = __str__
+
 
 def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
     """The function that audits a call of `fun`: `print(check(f)(*args))`, `assert check(f)(*args)`.

@@ -50,6 +50,8 @@ class Explanation:
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         from tracegrad.markup import block, note, piece
 

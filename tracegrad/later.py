@@ -87,9 +87,15 @@ def second_name(name: str, real: str) -> None:
         sys.meta_path.insert(0, _Elsewhere({name: real}))
 
 
+# What other packages call what is there.
+_ELSEWHERE = {"jit": "trace", "njit": "trace", "compile": "trace", "make_jaxpr": "trace(f).graph", "pmap": "vmap"}
+
+
 def _similar(name: str, public: Callable[[], list[str]]) -> str:
     if name.startswith("__"):
         return ""
+    if name in _ELSEWHERE and _ELSEWHERE[name].split("(")[0] in public():
+        return f"; it is {_ELSEWHERE[name]} here"
     near = [known for known in public() if name.lower() in known.lower() or known.lower() in name.lower()]
     return f"; similar names are {', '.join(near[:8])}" if near else ""
 

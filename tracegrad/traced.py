@@ -57,6 +57,13 @@ class Traced(_Typed[Parameters, Result]):
         super().__init__(fun, **given)
         self.recipe = (Traced, (), given) if recipe is None and given.get("body") is None else recipe
 
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        """Those of the function, which decorators and readers of annotations ask for."""
+        fun: Any = self.fun.__wrapped__ if isinstance(self.fun, Method) else self.fun
+        found: dict[str, Any] = fun.__globals__
+        return found
+
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         """By reference where another process can import it; else it is made again, of the function that it was made
         of. PicklingError where that is not known."""

@@ -123,7 +123,8 @@ def _require_floating(x: Any, who: Description, argnum: int, structure: Any, lea
         text = f"{who} cannot differentiate with respect to {path}, which is a {type(x).__name__}{hint}"
         raise TraceError(located(text))
     kind = _PYTHON[dtype.kind] if dtype is not None and getattr(x, "weak", False) else dtype or type(x).__name__
-    raise DTypeError(located(f"{who} requires real- or complex-valued inputs, got {kind} at {path}"))
+    hint = " (3.0, not 3)" if str(kind) == "int" else ""
+    raise DTypeError(located(f"{who} requires real- or complex-valued inputs{hint}, got {kind} at {path}"))
 
 
 def value_and_grad(
