@@ -423,3 +423,43 @@ def test_devices_and_lists_as_indices(trace: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             yield f(tg.ones(2) * k, tg.tensor([k, 0]))
+
+
+class Several(tg.optim.Optimizer):
+    """A buffer for each of several momenta, by the momentum."""
+
+    def __init__(self, params: Any, lr: float = 0.1, betas: Any = (0.0, 0.9)):
+        super().__init__(params, {"lr": lr, "betas": list(betas)})
+
+    @tg.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                held = self.state[p]
+                if not held:
+                    held["buffers"] = {beta: tg.zeros_like(p) for beta in group["betas"]}
+                for beta in group["betas"]:
+                    held["buffers"][beta].mul_(beta).add_(p.grad)
+                    p.sub_(held["buffers"][beta] * (group["lr"] / 2))
+
+
+def _losses(wrap: Any) -> list[float]:
+    w = tg.nn.Parameter(tg.ones(3))
+    optimizer = Several([w])
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = ((w - x) ** 2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    f = wrap(step)
+    return [float(f(tg.zeros(3))) for _ in range(4)]
+
+
+def test_a_number_that_a_tensor_was_computed_with_is_still_a_key() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = _losses(tg.trace)
+    np.testing.assert_allclose(found, _losses(lambda f: f), rtol=1e-6)

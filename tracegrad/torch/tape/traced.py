@@ -127,6 +127,8 @@ class TracedTensor(Tensor):
 def _as_array(array: Any) -> Any:
     """The array of a Tensor: one without axes is no scalar of NumPy's, and has views."""
     if hasattr(array, "is_array"):
+        if array.weak and not array.is_array:  # the number stays one to the code that has it
+            array = type(array)(array.builder, array.node)
         array.is_array = True
     return array
 
