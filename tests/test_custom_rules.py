@@ -508,3 +508,34 @@ def test_a_rule_takes_a_part_that_grows_with_a_loop() -> None:
     x = np.arange(1.0, 41.0)
     assert tg.trace(f)(x) == sum(np.sum(x[:i] ** 2) for i in range(1, 40))
     np.testing.assert_allclose(tg.grad(f)(x), 3.0 * x * np.arange(39, -1, -1))
+
+
+CONSTANTS: dict[str, Any] = {
+    "a number": lambda x: 3.0,
+    "a number of a text": lambda x: float(f"{float(np.sum(x))!r}") ** 2,
+    "an array": lambda x: np.array([1.0, 2.0, 3.0]),
+    "several": lambda x: (Y, 2.0, x * 2.0),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("role", [custom_vjp, custom_jvp])
+def test_the_rule_holds_for_what_a_function_computes_of_numbers_alone(name: str, compiled: bool, role: Any) -> None:
+    computed = CONSTANTS[name]
+    f = role(lambda x: computed(x))
+    if role is custom_vjp:
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (5.0 * x,))
+    else:
+        f.defjvp(lambda p, t: (f(*p), tg.tree.map(lambda y: y * 0.0 + np.sum(5.0 * p[0] * t[0]), f(*p))))
+
+    def total(x: Any) -> Any:
+        return sum(np.sum(y) for y in tg.tree.leaves(f(x)))
+
+    # Each element of what comes out has that derivative, by a rule for tangents.
+    count = sum(np.size(y) for y in tg.tree.leaves(computed(X))) if role is custom_jvp else 1
+    with jit(compiled):
+        np.testing.assert_allclose(tg.grad(total)(X), 5.0 * X * count)
+        found = tg.trace(lambda x: f(x))(X)
+        assert type(found) is type(f(X))
+        tg.tree.map(np.testing.assert_allclose, found, f(X))

@@ -87,11 +87,10 @@ class TraceBuilder(Recording):
         self.elements = Elements()  # what they had
         self.given: list[Any] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.tables`
         self.spelled: set[float] = set()  # numbers that texts hold (see `tracegrad.trace.texts`)
-        self.hashed: tuple[int, int, bool] | None = None  # where, of a value that is being differentiated
+        self.hashed: Any = None  # where, of a value that is being differentiated
         self.told = -1  # how much was recorded when something was printed or logged last
 
-    # The trace around this one, if it is a region.
-    outer: TraceBuilder | None = None
+    outer: TraceBuilder | None = None  # the trace around this one, if it is a region
 
     # What rolls loops among the nodes from some number on: gives the nodes that stand for those wanted, where they
     # change. Set by `tracegrad.rolling`.
@@ -364,6 +363,10 @@ class TraceBuilder(Recording):
             yield
         finally:
             self.differentiated = before
+
+    def derives(self) -> bool:
+        """Whether a derivative is under way, here or in a trace around."""
+        return bool(self.differentiated) or (self.outer is not None and self.outer.derives())
 
     def sources(self) -> set[Node]:
         """The nodes from which derivatives under way flow."""

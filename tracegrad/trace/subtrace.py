@@ -303,16 +303,10 @@ class Region(TraceBuilder):
 
     def sources(self) -> set[Node]:
         found, outer = super().sources(), self.outer
-        if any(b.differentiated for b in self._around()):
+        if outer.derives():
             found.update([mine for (theirs, _), (_, mine) in self.captured.items() if outer.has_derivative(theirs)])
             found.update([mine for mine, like in self.likes.items() if _has_derivative(like, outer)])
         return found
-
-    def _around(self) -> Iterator[TraceBuilder]:
-        builder: TraceBuilder | None = self.outer
-        while builder is not None:
-            yield builder
-            builder = builder.outer
 
     def constant(self, x: Any) -> Any:
         known = self.known_outside(x.node)

@@ -144,12 +144,7 @@ def _parts_of(x: Any) -> tuple[Any, ...]:
 def _spelled() -> set[float]:
     """The numbers that have been spelled, if a derivative is under way."""
     trace = current_trace()
-    if trace is None or not trace.spelled:
-        return set()
-    under_way: Any = trace
-    while under_way is not None and not under_way.differentiated:
-        under_way = under_way.outer
-    return set() if under_way is None else trace.spelled
+    return trace.spelled if trace is not None and trace.spelled and trace.derives() else set()
 
 
 def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Callable[..., Any]:

@@ -44,11 +44,11 @@ class _Vjp(Function):
         custom: Any = call.custom
         if not ctx.has_node:
             keep(ctx, leaves)
-            return call.outputs(inlined(custom.fun)(*call.arguments(leaves)))
+            return call.outputs(inlined(custom.fun)(*call.arguments(leaves)), leaves, ctx.has_node)
         result, residuals = custom.forward(call, leaves)
         values, ctx.structure = tree.flatten(residuals)
         keep(ctx, [*leaves, *values])
-        return call.outputs(result)
+        return call.outputs(result, leaves, ctx.has_node)
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
@@ -282,7 +282,7 @@ class _Jvp(Function):
     def forward(ctx: Any, call: Call, *leaves: Any) -> tuple[Any, ...]:
         ctx.call = call
         keep(ctx, leaves)
-        return call.outputs(inlined(call.custom.fun)(*call.arguments(leaves)))
+        return call.outputs(inlined(call.custom.fun)(*call.arguments(leaves)), leaves, ctx.has_node)
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:

@@ -6,14 +6,18 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad import tree
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
+from tracegrad.ops.linear import full
 from tracegrad.pickling import reference
 from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined
+from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.describe import Description, describe, signature_of
-from tracegrad.transforms.opaque import OpaqueFunction
+from tracegrad.transforms.opaque import OpaqueFunction, as_result
 
 __all__ = ["Call", "CustomRule", "keep", "kept"]
 
@@ -146,10 +150,12 @@ class Call:
         roots = [self.custom.who.argument(i) for i in self.places]
         return [root + path for root, x in zip(roots, self.primals(self.leaves)) for path in tree.paths(x)]
 
-    def outputs(self, result: Any) -> tuple[Any, ...]:
-        """The leaves of the result, whose structure is noted."""
+    def outputs(self, result: Any, given: Sequence[Any], has_node: bool) -> tuple[Any, ...]:
+        """The leaves of the result, whose structure is noted. The rule holds for constants too: the function may have
+        computed them of numbers."""
         leaves, self.result = tree.flatten(result)
-        return tuple(leaves)
+        owner = next((x for x in given if isinstance(x, Carrier)), None)
+        return tuple([_carried(x, owner, has_node) for x in leaves])
 
     def require_result(self, result: Any, rule: str) -> list[Any]:
         """The leaves of what a rule returned in the place of the result; TypeError for another structure."""
@@ -174,3 +180,18 @@ def kept(ctx: Any) -> list[Any]:
     """The values that were saved so."""
     supply = iter(ctx.saved_tensors)
     return [next(supply) if x is None else x[0] for x in ctx.others]
+
+
+def _carried(x: Any, owner: Any, has_node: bool) -> Any:
+    """A constant of floats, as what the arguments are where a derivative is under way; others as they are."""
+    if isinstance(x, Carrier) or not isinstance(x, (*ARRAYS, float, complex)) or np.asarray(x).dtype.kind not in "fc":
+        return x
+    if isinstance(owner, Recorded):
+        return as_result(owner, x) if has_node else x
+    builder: Any = getattr(owner, "builder", None)
+    if builder is None or not builder.derives():
+        return x
+    if isinstance(x, np.ndarray | np.generic):
+        return builder.here().lift(x).copied()
+    made: Any = full(shape=(), value=x, dtype=np.asarray(x).dtype.name)
+    return made.builder.python_number(made.node)

@@ -24,7 +24,7 @@ from tracegrad.torch.autograd.opaque import is_traced, key_of
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.describe import describe
 
-__all__ = ["OpaqueFunction", "opaque"]
+__all__ = ["OpaqueFunction", "as_result", "opaque"]
 
 _MOST = 256  # kinds of arguments of a function, whose results are remembered
 
@@ -40,7 +40,7 @@ class _Called(Function):
         if owner is None:
             return call.computed(leaves)
         found = call.computed([_value(x) if isinstance(x, Recorded) else x for x in leaves])
-        return tuple([_as(owner, x) for x in found])
+        return tuple([as_result(owner, x) for x in found])
 
     _pure = True
 
@@ -82,7 +82,7 @@ def _value(x: Any) -> Any:
     return x.array.item() if getattr(x, "weak", False) else x.array.copy()
 
 
-def _as(owner: Any, x: Any) -> Any:
+def as_result(owner: Any, x: Any) -> Any:
     """A result as a Tensor where the argument is one, or what stands for an array there."""
     if not isinstance(x, np.ndarray | np.generic | int | float | complex):
         return x
