@@ -296,3 +296,56 @@ def test_what_a_singledispatchmethod_chooses_may_be_registered_anew(trace: Any) 
     for change in (lambda: None, *changes):
         change()
         yield [f(X, n) for f in traced for n in (1, 2, 1)]
+
+
+@program
+def test_nobody_but_the_program_asks_an_object_for_attributes(trace: Any) -> Any:
+    class Asked:
+        def __init__(self, a: Any):
+            self.a, self.reads = a, 0
+
+        def __getattribute__(self, name: str) -> Any:
+            get = object.__getattribute__
+            if name == "a":
+                object.__setattr__(self, "reads", get(self, "reads") + 1)
+            return get(self, name)
+
+    asked = Asked(1.0)
+
+    def answer(self: Any, name: str) -> Any:
+        return asked.a
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * Asked(x).a
+
+    @trace
+    def g(x: Any) -> Any:
+        return tg.grad(lambda x: np.sum(Asked(x).a * x))(x)
+
+    for k in range(5):
+        yield f(X), g(X), asked.reads
+        if k == 2:
+            Asked.__getattr__ = answer
+
+
+def test_what_a_derivative_leaves_outside_is_a_value_where_arrays_from_outside_share_memory() -> None:
+    grid, left, held = np.ones((2, 2)), [], {}
+    row = grid[0]
+
+    def f(x: Any) -> Any:
+        y = x * x + grid.sum(0)
+        row[:] = row * 0.5
+        left.append(y[1])
+        held["last"] = (y, [y[0]])
+        return np.sum(y) * (left[0] if len(left) > 1 else 1.0)
+
+    for way in (tg.grad(f), tg.disable_jit()(tg.grad(f)), lambda x: tg.jvp(f, (x,), (np.array([1.0, 0.0]),))[1]):
+        grid[:] = 1.0
+        left.clear()
+        first, second = way(X), way(X)
+        np.testing.assert_allclose(np.ravel(first)[0], 2.0)
+        np.testing.assert_allclose(np.ravel(second)[0], 2.0 * 6.0)
+        assert left == [6.0, 5.5]
+        assert all(type(y) is np.float64 for y in (*left, *held["last"][1]))
+        assert type(held["last"][0]) is np.ndarray

@@ -15,10 +15,14 @@ differentiated would lose its derivative, and raises instead.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad import tree
 from tracegrad.control.until import room_for
 from tracegrad.errors import (
     WARNED,
@@ -29,10 +33,12 @@ from tracegrad.errors import (
     holding,
     plainly,
 )
+from tracegrad.ops import TapeCarrier, TensorCarrier
 from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.drawn import rewind
+from tracegrad.trace.effects import Effect, set_static
 from tracegrad.trace.endings import STEPS, TURN_BY_TURN
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import on_call
@@ -41,7 +47,7 @@ from tracegrad.trace.trace import trace_call
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
 
-__all__ = ["as_it_stands", "eagerly", "once"]
+__all__ = ["as_it_stands", "eagerly", "on_the_tape", "once"]
 
 
 def eagerly(
@@ -73,7 +79,43 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
             return _finished(function, call, found)
     rewind(call)
     with plainly(why):
-        return function.body(*args, **kwargs)
+        return on_the_tape(function, call, args, kwargs, () if found is None else found[0].trace.effects)
+
+
+def on_the_tape(
+    function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect]
+) -> Any:
+    """A call as it stands, of which is known what it writes: it leaves values there, not what stands for them."""
+    result = function.body(*args, **kwargs)
+    if effects and function.body is not function.fun:
+        with on_call(call):
+            _leave_values(effects)
+    return result
+
+
+def _leave_values(effects: Sequence[Effect]) -> None:
+    for effect in effects:
+        with contextlib.suppress(LookupError, AttributeError):
+            holder = effect.holder.read()
+            if effect.kind == "cell":
+                holder.cell_contents = _value(holder.cell_contents)
+            items = list(enumerate(holder) if isinstance(holder, list | deque) else _named(holder).items())
+            for k, x in items:
+                if (value := _value(x)) is not x:
+                    set_static(holder, k, value) if hasattr(holder, "__dict__") else holder.__setitem__(k, value)
+
+
+def _named(holder: Any) -> Any:
+    return holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+
+
+def _value(x: Any) -> Any:
+    if isinstance(x, TapeCarrier) and not isinstance(x, TensorCarrier):
+        value = np.asarray(x.array)[()]
+        return value.item() if getattr(x, "weak", False) else value
+    if tree.is_node(x) and any(isinstance(leaf, TapeCarrier) for leaf in tree.leaves(x)):
+        return tree.map(_value, x)
+    return x
 
 
 def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:

@@ -228,8 +228,9 @@ class Natives:
             if is_user_module(value):
                 self._modules.append((value, source))
         elif shadow.is_user_object(value):
-            self.note(type(value))
-            if hasattr(value, "__dict__"):
+            decides = hook(type(value), "__getattribute__") is not None
+            self.lends(value, source) if decides else self.note(type(value))
+            if not decides and hasattr(value, "__dict__"):
                 self._modules.append((value, source))
         self._guard(value, source)
 

@@ -118,7 +118,9 @@ def _names(code: types.CodeType) -> set[str]:
 
 def _name_of(x: Any, fun: types.FunctionType) -> str:
     """What is not to be read, in words; "" for what may be."""
-    name = str(getattr(x, "__qualname__", type(x).__qualname__))
+    cls: Any = type(x)
+    named = cls if is_user_code(cls) and not isinstance(x, type) else x  # whose own code is not to run
+    name = str(getattr(named, "__qualname__", cls.__qualname__))
     if id(x) in _NAMED:
         dates = isinstance(x, type) and id(x) in REFUSED
         return name if not dates or not _DATES.isdisjoint(_names(fun.__code__)) else ""
@@ -127,7 +129,6 @@ def _name_of(x: Any, fun: types.FunctionType) -> str:
         return name if refused or file_by_name(x) is not None else ""
     if is_read_up(x):
         return f"a {name} from outside"
-    cls: Any = type(x)
     if isinstance(x, types.ModuleType | type) or is_constant(x) or is_user_code(cls):
         return ""
     if isinstance(x, (*shadow.VALUES, *shadow.COLLECTIONS, tuple, np.ndarray)) or callable(x):
