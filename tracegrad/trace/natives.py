@@ -49,6 +49,7 @@ class Natives:
         self._modules: list[tuple[Any, Source]] = []
         self._unseen, self._unasked = Unseen(), Unasked(world)
         self._states: list[tuple[State, Source]] = []
+        self._as_they_are: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
         self._names: set[str] = set()
         self._lent = Lent()
         self._descriptors: dict[int, tuple[Any, Source]] = {}
@@ -125,7 +126,15 @@ class Natives:
             text = f"{what}; make the object in the traced function, or pass what is needed of it"
             raise self.world.builder.gives_up(text)
         self.note(type(x))
+        held = object.__getattribute__(x, "__dict__") if type(x).__dictoffset__ else {}
+        self._as_they_are.setdefault(id(x), (x, held, dict(held)))
         return x
+
+    def rewind(self) -> None:
+        """Before the call is traced once more: put back what it has done to objects that it was given as they are."""
+        for _, held, before in self._as_they_are.values():
+            held.clear()
+            held.update(before)
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""

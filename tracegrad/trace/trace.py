@@ -285,11 +285,13 @@ def _trace_call(
         raise
     except Restarts as restart:
         restart.place = _place(restart)
+        world.natives.rewind()
         return restart.with_traceback(None)
     except BaseException as error:
         loops = builder.circles is not None and builder.circles.found
         if loops and (isinstance(error, UnsupportedError) or is_unforeseen(error)):
             # What the loops leave are no constants, which is what it may be about.
+            world.natives.rewind()
             return Restarts("what loops leave is asked for", TURN_BY_TURN)
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun, call)
@@ -312,6 +314,7 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
         rewind(call)
         if not world.once or isinstance(error, LostDerivativeError):  # else the call runs on the tape
             world.printed.release()
+        world.natives.rewind()
         raise error
 
 
