@@ -1,7 +1,8 @@
 """Check random Python programs from the command line: `python -m tests.fuzz_python --count 20000 --seed 0`.
 
-Each program is run op by op, and each hundredth compiled too; a failing one is shrunk, told, and kept as a test with
-`--keep`. The exit code says whether one failed.
+Each program is run plainly, and in two of five ways (traced, its gradient, that without jit, tangents, a second
+derivative), each twentieth in all of them; op by op, and each hundredth compiled instead. A failing one is shrunk,
+told, and kept as a test with `--keep`. The exit code says whether one failed.
 """
 
 from __future__ import annotations
