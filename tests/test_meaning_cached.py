@@ -377,3 +377,29 @@ def test_what_a_cache_has_is_one_object_which_may_be_changed(trace: Any) -> Any:
 
     for n in (1, 1, 2, 3, 1):
         yield f(X, n), g(X, n), table(n + 10), parts(n + 10)
+
+
+@program
+def test_a_cache_that_was_emptied_is_asked_for_nothing_but_what_is_called(trace: Any) -> Any:
+    calls: list[int] = []
+
+    @functools.lru_cache
+    def rate(k: int) -> float:
+        calls.append(k)
+        return k * 0.5 + len(calls)
+
+    @functools.cache
+    def two(k: int, m: str) -> float:
+        calls.append(-k)
+        return k * 0.5 + len(m)
+
+    @trace
+    def f(x: Any) -> Any:
+        key = int(np.floor(x[0]))
+        return x * rate(key) + two(key, "a")
+
+    for k, n in enumerate((1, 2, 1, 3, 3, 2, 1, 1, 4, 2)):
+        if k in (3, 5, 8):
+            rate.cache_clear()
+            two.cache_clear()
+        yield f(X * n), list(calls)
