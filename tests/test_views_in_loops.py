@@ -402,6 +402,34 @@ def test_views_that_no_turn_changes_do_not_keep_loops_open(f: Any) -> None:
     assert g.cache_info().traces == 1
 
 
+@pytest.mark.parametrize("lines", [1, 100])
+def test_a_loop_whose_jump_back_has_a_long_argument_is_closed_too(lines: int) -> None:
+    """A jump over more than 255 units is of two instructions, and the jump back leads to the first of them."""
+    text = f"""
+def f(p):
+    y, s = p[2:], 0.0
+    for k in range(40):
+        t = s * 0.01
+        while t < 1:
+            new = y * 0.9
+            t, y = t + new.sum(), new + p[0]
+        {"s = s + y[0] * 0.5; " * lines}
+    return s
+"""
+    names: dict[str, Any] = {}
+    exec(text, names)
+    g = tg.value_and_grad(names["f"])
+    for first in (0.2, 0.3, 0.5, 0.1):
+        p = np.array([first, 0.3, 0.4, 0.1])
+        value, gradient = g(p)
+        assert value == pytest.approx(names["f"](p), rel=1e-12)
+        step = 1e-6 * np.eye(4)
+        np.testing.assert_allclose(
+            gradient, [(names["f"](p + d) - names["f"](p - d)) / 2e-6 for d in step], rtol=1e-5, atol=1e-7
+        )
+    assert g.cache_info().traces == 1
+
+
 def written_ahead(x: Any) -> Any:
     a, s, at = x * 1.0, 0.0, [1]
     for row in a:

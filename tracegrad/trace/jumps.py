@@ -162,7 +162,7 @@ def _jumps(code: CodeType) -> _Jumps:
     behind = {a.offset: b for a, b in itertools.pairwise([x for x in steps if x.opname != "EXTENDED_ARG"])}
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
-    turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
+    turns = {x.offset: range(_first(steps, k), x.argval) for k, x in enumerate(steps) if x.opname == "FOR_ITER"}
     live = _live(code, steps, follows)
 
     def dead(offset: int) -> frozenset[str]:
@@ -200,6 +200,13 @@ def _jumps(code: CodeType) -> _Jumps:
         if back:
             found[step.offset] = jump(step.offset, back, ends, within, inside)
     return _Jumps(found, counting)
+
+
+def _first(steps: list[Any], k: int) -> int:
+    """Where an instruction begins that jumps lead back to: with what extends its argument."""
+    while k and steps[k - 1].opname == "EXTENDED_ARG":
+        k -= 1
+    return int(steps[k].offset)
 
 
 def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:
