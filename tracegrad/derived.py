@@ -27,7 +27,9 @@ Options = tuple[bool | None, int | None]  # tiered and optimize
 def require_callable(fun: Any, name: str) -> None:
     """TypeError for what is no function, TraceError for what is async."""
     if not callable(fun):
-        raise TypeError(located(f"{name} takes a function, got a {type(fun).__name__}"))
+        is_matrix = name == "trace" and hasattr(fun, "shape")
+        hint = "; the trace of a matrix is x.trace(), or linalg.trace(x)" if is_matrix else ""
+        raise TypeError(located(f"{name} takes a function, got a {type(fun).__name__}{hint}"))
     if inspect.iscoroutinefunction(fun) or inspect.isasyncgenfunction(fun):
         text = (
             f"{name} cannot take {describe(fun)}, which is async; make what it computes a function, and call that in it"
