@@ -13,6 +13,7 @@ and whatever keeps a value of a region for later. After an exception the trace a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,8 @@ from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 
+# So often a rule is recorded that calls its own function, until it captures nothing that is new.
+_MOST_TURNS = 8
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
@@ -384,8 +387,11 @@ class _RuleRecord:
         self.called = False  # by its own rule, which then reads whatever is captured
 
     def run(self) -> None:
-        while True:
+        for turn in itertools.count():
             before, rule = len(self.captured), self.rule
+            if turn == _MOST_TURNS:
+                text = f"the rule of {self.call.name} calls it, and makes other arrays of constants each time"
+                raise UnsupportedError(located(f"{text}; make these outside of the function"))
             rule.pushed = self.direction(self.call.push, self.inputs)
             rule.pulled = self.direction(self.call.pull, self.outputs)
             again = isinstance(rule.pushed, Exception)

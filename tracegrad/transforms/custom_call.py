@@ -189,9 +189,7 @@ def _carried(x: Any, owner: Any, has_node: bool) -> Any:
     if isinstance(owner, Recorded):
         return as_result(owner, x) if has_node else x
     builder: Any = getattr(owner, "builder", None)
-    if builder is None or not builder.derives():
-        return x
-    if isinstance(x, np.ndarray | np.generic):
-        return builder.here().lift(x).copied()
+    if builder is None or isinstance(x, np.ndarray | np.generic) or not builder.derives():
+        return x  # arrays are lifted where the call is recorded
     made: Any = full(shape=(), value=x, dtype=np.asarray(x).dtype.name)
     return made.builder.python_number(made.node)
