@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,15 @@ def test_traces_that_take_long_are_no_more_than_ten(monkeypatch: pytest.MonkeyPa
     assert re.search("as long as that is quicker.* an index at .* has another answer", str(told[1].message))
     # In a trial of some calls, it is traced too.
     assert f.cache_info().traces <= pace.MOST_FOR_ONE + 1 + pace.TRIED
+
+
+@pytest.mark.parametrize(("other_kinds", "calls"), [(False, 9), (True, 13)])
+def test_traces_for_kinds_that_are_met_for_a_first_time_may_take_longer(other_kinds: bool, calls: int) -> None:
+    function, ours = SimpleNamespace(_counts={"misses": 0}, _specializations=[0]), pace.Pace()
+    for k in range(1, calls + 1):
+        function._counts["misses"] = k
+        function._specializations = [0] * (k if other_kinds else 1)
+        assert ours._is_due(function, seconds=1.0) is (k == calls)  # type: ignore[arg-type]
 
 
 def test_a_rest_ends_in_a_trial_that_programs_win_where_calls_repeat(monkeypatch: pytest.MonkeyPatch) -> None:

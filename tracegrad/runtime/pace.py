@@ -32,8 +32,9 @@ MOST_FOR_ONE = 8
 MOST_UNMET, MOST_KINDS = 64, 256
 # A trial begins after so many calls, one after the other, that were traced; or more than MOST_FOR_ONE, if they took so
 # many seconds of a CPU. It does after so many that found a program, but not at once, and took no longer than that each:
-# to find one takes some 100 us.
-TRACED, SECONDS, LOOKED_UP, BRIEF = 64, 3.0, 256, 1e-3
+# to find one takes some 100 us. The seconds of a trace for arguments of another kind count in part, since programs meet
+# each of the kinds that they use for a first time.
+TRACED, SECONDS, LOOKED_UP, BRIEF, OTHER_KIND = 64, 3.0, 256, 1e-3, 0.25
 # A trial is of so many calls of either kind, or of some that took so many seconds; the longest ones do not count.
 # Plain Python is to take no more than this part of the time.
 TRIED, LONG, OUTLIERS, PART = 32, 0.25, 0.1, 0.8
@@ -125,8 +126,8 @@ class Pace:
     """What is known of the calls of one function that did not take the hot path."""
 
     __slots__ = (
-        "_again", "_doubled", "_in_a_row", "_looked_up", "_measured", "_seconds", "_spent", "_traced", "_traces",
-        "_trial", "left", "ran_plainly", "why",
+        "_again", "_doubled", "_in_a_row", "_kinds", "_looked_up", "_measured", "_seconds", "_spent", "_traced",
+        "_traces", "_trial", "left", "ran_plainly", "why",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -137,7 +138,7 @@ class Pace:
         self._again = 1  # how many times as many calls as the first time it takes for the next trial
         self._doubled = 0  # how often one was for Python
         self._measured = False  # whether that is why the function rests
-        self._in_a_row = self._looked_up = self._traces = self._traced = 0
+        self._in_a_row = self._kinds = self._looked_up = self._traces = self._traced = 0
         self._seconds = self._spent = 0.0
 
     @property
@@ -164,7 +165,9 @@ class Pace:
         """Whether it is time for a trial."""
         traces, self._traces = self._traces, function._counts["misses"]
         if self._traces != traces:
-            self._traced, self._spent = self._traced + 1, self._spent + seconds
+            kinds, self._kinds = self._kinds, len(function._specializations)
+            part = OTHER_KIND if self._kinds > kinds else 1
+            self._traced, self._spent = self._traced + 1, self._spent + part * seconds
             costly = self._traced > MOST_FOR_ONE and self._spent > SECONDS * self._again
             return costly or self._traced >= TRACED * self._again
         self._traced, self._spent = 0, 0.0
