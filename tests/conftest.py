@@ -47,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files with what the tests produce"
     )
+    parser.addoption("--points", action="store_true", help="compile every function at its special points")
     parser.addoption("--placements", action="store_true", help="run programs of the meaning tests in all placements")
 
 

@@ -2,10 +2,12 @@
 have removable singularities: of the first and second order, by every way, against the limits that mpmath has.
 
 A derivative is the limit, or nan where that has no formula, and each such place is named below with the reason.
+`pytest tests/test_special_points.py --points` compiles every function, not one of four.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +74,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
     "np.arctan(x)": (mp.atan, ALL),
     "np.arctan2(x, 1.0)": (mp.atan, ALL),
     "np.hypot(x, 1.0)": (lambda x: mp.sqrt(x * x + 1), ALL),
+    "np.hypot(x, 0.0)": (abs, [1.0, INF, -INF]),
     "np.sinc(x)": (mp.sincpi, [*ALL, 1.0]),
     "np.logaddexp(x, 0.0)": (lambda x: mp.log(1 + mp.exp(x)), ALL),
     "np.logaddexp2(x, 0.0)": (lambda x: mp.log(1 + mp.power(2, x), 2), ALL),
@@ -97,12 +100,21 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
     "sp.gamma(x)": (mp.gamma, [1.0, 2.0, NAN]),
     "sp.gammaln(x)": (mp.loggamma, [1.0, 2.0, 0.0, NAN]),
     "sp.digamma(x)": (mp.digamma, [1.0, NAN]),
-    "sp.rgamma(x)": (mp.rgamma, [0.0, -1.0, -2.0, 1.0, NAN]),
+    "sp.rgamma(x)": (mp.rgamma, [0.0, -1.0, -2.0, 1.0, -0.5, 0.3, NAN]),
     "sp.binom(5.0, x)": (lambda x: mp.binomial(5, x), [0.0, 5.0, 6.0, 2.0, NAN]),
-    "sp.binom(x, 2.0)": (lambda x: mp.binomial(x, 2), [0.0, 1.0, 2.0, NAN]),
-    "sp.poch(x, 2.0)": (lambda x: mp.rf(x, 2), [0.0, -1.0, 1.0, NAN]),
+    "sp.binom(x, 2.0)": (lambda x: x * (x - 1) / 2, [0.0, 1.0, 2.0, 0.3, NAN]),
+    "sp.binom(4.0, x)": (lambda x: mp.binomial(4, x), [-1.0, -2.5, 2.5, 5.0, 5.5, 7.0]),
+    "sp.binom(x, 3.5)": (lambda x: mp.binomial(x, 3.5), [0.5, 1.0, 2.5, 4.0]),
+    "sp.poch(x, 2.0)": (lambda x: x * (x + 1), [0.0, -1.0, -2.0, -3.5, 1.0, NAN]),
+    "sp.poch(x, 1.5)": (lambda x: mp.rf(x, 1.5), [0.0, -1.0, -2.0, -3.2, 1.0]),
     "sp.gammainc(1.0, x)": (lambda x: 1 - mp.exp(-x), [0.0, INF, NAN]),
     "sp.gammainc(2.0, x)": (lambda x: 1 - mp.exp(-x) * (1 + x), [0.0, INF, NAN]),
+    "sp.gammainc(3.0, x)": (lambda x: 1 - mp.exp(-x) * (1 + x + x * x / 2), [0.0, INF]),
+    "sp.gammaincinv(x, 0.0)": (lambda a: a * 0, [1.0, 2.0]),
+    "sp.betainc(3.0, 2.0, x)": (lambda x: 4 * x**3 - 3 * x**4, [*UNIT]),
+    "sp.bdtrik(0.2, 1.0, x)": (lambda p: p * 0, [0.5, 0.6]),
+    "sp.pdtrik(0.2, x)": (lambda m: m * 0, [0.5, 1.0]),
+    "sp.stdtr(2.0, x)": (lambda t: t / 2 / mp.sqrt(2 + t * t), [0.0, INF, -INF]),
     "sp.betainc(1.0, 2.0, x)": (lambda x: 1 - (1 - x) ** 2, [*UNIT]),
     "sp.betainc(2.0, 1.0, x)": (lambda x: x**2, [*UNIT]),
     "sp.exp1(x)": (mp.e1, FROM_0),
@@ -121,14 +133,35 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
     "sp.modstruve(0.0, x)": (lambda x: mp.struvel(0, x), [0.0, NAN]),
     "sp.ellipk(x)": (mp.ellipk, [0.0, NAN]),
     "sp.ellipe(x)": (mp.ellipe, [0.0, NAN]),
-    "sp.ellipkinc(0.7, x)": (lambda m: mp.ellipf(0.7, m), [0.0, NAN]),
-    "sp.ellipeinc(0.7, x)": (lambda m: mp.ellipe(0.7, m), [0.0, NAN]),
-    "sp.exprel(x)": (lambda x: mp.expm1(x) / x, [0.0, -0.0, NAN]),
+    "sp.ellipkinc(0.7, x)": (lambda m: mp.ellipf(0.7, m), [0.0, -0.0, 0.009, 0.011, NAN]),
+    "sp.ellipeinc(0.7, x)": (lambda m: mp.ellipe(0.7, m), [0.0, -0.0, 0.009, 0.011, NAN]),
+    "sp.ellipkinc(-4.0, x)": (lambda m: mp.ellipf(-4, m), [0.0, 0.009, 0.3]),
+    "sp.ellipeinc(-4.0, x)": (lambda m: mp.ellipe(-4, m), [0.0, 0.009, 0.3]),
+    "sp.exprel(x)": (lambda x: mp.expm1(x) / x, [0.0, -0.0, -INF, NAN]),
     "sp.boxcox(2.0, x)": (lambda p: (mp.mpf(2) ** p - 1) / p, [0.0, NAN]),
+    "sp.boxcox(0.0, x)": (lambda p: -1 / p, [1.0, 2.0]),
+    "sp.boxcox(x, 2.0)": (lambda x: (x * x - 1) / 2, [0.0, 1.0]),
+    "sp.boxcox1p(x, 3.0)": (lambda x: ((x + 1) ** 3 - 1) / 3, [-1.0, 0.0]),
+    "sp.inv_boxcox(2.0, x)": (lambda p: (1 + 2 * p) ** (1 / p), [0.0, -0.0, 0.04, 0.06, 1.0]),
+    "sp.inv_boxcox1p(0.5, x)": (lambda p: (1 + p / 2) ** (1 / p) - 1, [0.0, 0.19, 0.21, 1.0]),
+    "sp.powm1(x, 1.0)": (lambda x: x - 1, [0.0, 1.0]),
+    "sp.powm1(0.0, x)": (lambda x: x * 0 - 1, [1.0, 2.0]),
+    "sp.it2j0y0(x)[0]": (lambda x: mp.quad(lambda t: (1 - mp.besselj(0, t)) / t, [0, x]), [0.0, 0.4, 0.6]),
+    "sp.it2i0k0(x)[0]": (lambda x: mp.quad(lambda t: (mp.besseli(0, t) - 1) / t, [0, x]), [0.0, 0.4, 0.6]),
+    "sp.airye(x)[2]": (lambda x: mp.airybi(x), [-1.0, -2.0]),
     "sp.huber(1.0, x)": (lambda r: r * r / 2, [0.0, -0.0]),
+    "sp.pseudo_huber(x, 2.0)": (lambda d: d * (mp.sqrt(d * d + 4) - d), [1.0, 3.0]),
     "sp.pseudo_huber(1.0, x)": (lambda r: mp.sqrt(1 + r * r) - 1, [0.0, -0.0, NAN]),
     "sp.eval_legendre(2, x)": (lambda x: mp.legendre(2, x), [0.0, 1.0, -1.0]),
     "sp.eval_chebyt(3, x)": (lambda x: mp.chebyt(3, x), [0.0, 1.0, -1.0, NAN]),
+    "sp.eval_chebyt(0.5, x)": (lambda x: mp.chebyt(0.5, x), [0.0, 0.4, 1.0]),
+    "sp.eval_chebyu(0.5, x)": (lambda x: mp.chebyu(0.5, x), [0.0, 0.4]),
+    "sp.eval_legendre(0.5, x)": (lambda x: mp.legendre(0.5, x), [0.0, 0.4, 1.0]),
+    "sp.eval_legendre(-1.0, x)": (lambda x: x * 0 + 1, [0.0, 0.4]),
+    "sp.eval_laguerre(0.5, x)": (lambda x: mp.laguerre(0.5, 0, x), [0.0, 0.4]),
+    "sp.eval_genlaguerre(0.5, 1.0, x)": (lambda x: mp.laguerre(0.5, 1, x), [0.0, 0.4]),
+    "sp.eval_gegenbauer(0.5, 1.5, x)": (lambda x: mp.gegenbauer(0.5, 1.5, x), [0.0, 0.4]),
+    "sp.eval_jacobi(0.5, 1.0, 2.0, x)": (lambda x: mp.jacobi(0.5, 1, 2, x), [0.0, 0.4]),
     "st.norm.logpdf(x)": (lambda x: -x * x / 2, [0.0, -0.0, INF, -INF]),
     "st.norm.logcdf(x)": (lambda x: mp.log(_below(x)), [0.0, -0.0, -20.0, INF, NAN]),
     "st.norm.logsf(x)": (lambda x: mp.log(_below(-x)), [0.0, -0.0, 20.0, -INF, NAN]),
@@ -136,53 +169,68 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
     "st.norm.cdf(x)": (_below, ALL),
     "st.gamma.logpdf(1.7, x)": (lambda a: (a - 1) * mp.log(mp.mpf(1.7)) - mp.loggamma(a), [1.0, 2.0]),
     "st.gamma.pdf(x, 1.0)": (lambda x: mp.exp(-x), [0.0, INF]),
-    "st.gamma.pdf(x, 2.0)": (lambda x: x * mp.exp(-x), [0.0]),
+    "st.gamma.pdf(x, 2.0)": (lambda x: x * mp.exp(-x), [0.0, INF]),
+    "st.gamma.pdf(x, 3.0)": (lambda x: x * x * mp.exp(-x) / 2, [0.0]),
+    "st.gamma.pdf(0.0, x)": (lambda a: a * 0, [2.0, 3.0]),
+    "st.gamma.ppf(x, 0.5)": (lambda q: mp.erfinv(q) ** 2, [0.0]),
+    "st.gamma.ppf(x, 1.0)": (lambda q: -mp.log(1 - q), [0.0, 1.0]),
+    "st.gamma.logcdf(x, 1.0)": (lambda x: mp.log(1 - mp.exp(-x)) if x > 0 else NAN, [0.0, INF]),
+    "st.expon.logcdf(x)": (lambda x: mp.log(1 - mp.exp(-x)) if x > 0 else NAN, [0.0, INF]),
+    "st.pareto.logcdf(x, 2.0)": (lambda x: mp.log(1 - x**-2) if x > 1 else NAN, [1.0, INF]),
+    "st.lognorm.logpdf(x, 1.0)": (lambda x: -(mp.log(x) ** 2) / 2 - mp.log(x) if x > 0 else NAN, [0.0]),
+    "st.laplace.cdf(x)": (lambda x: mp.exp(x) / 2 if x < 0 else 1 - mp.exp(-x) / 2, [0.0, -0.0, INF, -INF]),
+    "st.laplace.sf(x)": (lambda x: mp.exp(-x) / 2 if x > 0 else 1 - mp.exp(x) / 2, [0.0, -0.0, INF, -INF]),
+    "st.laplace.logcdf(x)": (lambda x: mp.log(mp.exp(x) / 2 if x < 0 else 1 - mp.exp(-x) / 2), [INF]),
+    "st.weibull_min.pdf(x, 3.0)": (lambda x: 3 * x * x * mp.exp(-(x**3)), [0.0, INF]),
+    "st.weibull_min.cdf(x, 3.0)": (lambda x: 1 - mp.exp(-(x**3)), [INF]),
+    "st.rayleigh.pdf(x)": (lambda x: x * mp.exp(-x * x / 2), [0.0, INF]),
+    "st.chi2.pdf(x, 4.0)": (lambda x: x * mp.exp(-x / 2) / 4, [0.0, INF]),
+    "st.f.pdf(x, 4.0, 2.0)": (lambda x: 8 * x * (1 + 2 * x) ** -3, [0.0, INF]),
+    "st.f.cdf(x, 2.0, 2.0)": (lambda x: x / (1 + x), [INF]),
+    "st.cauchy.pdf(x)": (lambda x: 1 / (mp.pi * (1 + x * x)), [INF, -INF, 0.0]),
+    "st.cauchy.cdf(x)": (lambda x: mp.atan(x) / mp.pi + 0.5, [INF, -INF, 0.0]),
+    "st.t.pdf(x, 2.0)": (lambda t: (2 + t * t) ** mp.mpf(-1.5), [INF, -INF, 0.0]),
+    "st.t.logpdf(x, 2.0)": (lambda t: -1.5 * mp.log(2 + t * t), [INF, 0.0]),
+    "st.t.ppf(x, 2.0)": (lambda q: (2 * q - 1) / mp.sqrt(2 * q * (1 - q)), [0.5, 0.0, 1.0]),
+    "st.logistic.pdf(x)": (lambda x: 1 / (2 + mp.exp(x) + mp.exp(-x)), [INF, -INF, 0.0]),
+    "st.gumbel_r.cdf(x)": (lambda x: mp.exp(-mp.exp(-x)), [INF, 0.0]),
     "st.beta.pdf(x, 1.0, 2.0)": (lambda x: 2 * (1 - x), [0.0, 1.0]),
+    "st.beta.pdf(x, 3.0, 2.0)": (lambda x: 12 * x * x * (1 - x), [0.0, 1.0]),
     "st.beta.logpdf(0.3, x, 2.0)": (lambda a: a * mp.log(mp.mpf(0.3)) - mp.log(mp.beta(a, 2)), [1.0, 2.0]),
     "st.chi2.pdf(x, 2.0)": (lambda x: mp.exp(-x / 2) / 2, [0.0]),
     "st.weibull_min.pdf(x, 1.0)": (lambda x: mp.exp(-x), [0.0]),
     "st.t.cdf(x, 2.0)": (lambda t: t / 2 / mp.sqrt(2 + t * t), [0.0]),
-    "st.cauchy.logpdf(x)": (lambda x: -mp.log(1 + x * x), [0.0, -0.0]),
+    "st.cauchy.logpdf(x)": (lambda x: -mp.log(1 + x * x), [0.0, -0.0, INF]),
     "st.logistic.logpdf(x)": (lambda x: -x - 2 * mp.log(1 + mp.exp(-x)), ALL),
     "st.gumbel_r.logpdf(x)": (lambda x: -x - mp.exp(-x), [0.0, INF]),
     "st.poisson.logpmf(0, x)": (lambda m: -m, [0.0]),
     "st.binom.logpmf(0, 3, x)": (lambda p: 3 * mp.log(1 - p), [0.0]),
     "st.binom.pmf(1, 3, x)": (lambda p: 3 * p * (1 - p) ** 2, [0.0, 1.0]),
     "st.bernoulli.logpmf(1, x)": (mp.log, [1.0]),
+    "st.binom.pmf(0, 2, x)": (lambda p: (1 - p) ** 2, [0.0, 1.0]),
+    "st.binom.cdf(0, 2, x)": (lambda p: (1 - p) ** 2, [0.0, 1.0]),
+    "st.poisson.pmf(1, x)": (lambda m: m * mp.exp(-m), [0.0]),
+    "st.poisson.pmf(2, x)": (lambda m: m * m * mp.exp(-m) / 2, [0.0]),
+    "st.poisson.cdf(1, x)": (lambda m: (1 + m) * mp.exp(-m), [0.0]),
+    "st.nbinom.pmf(1, 2.0, x)": (lambda p: 2 * p * p * (1 - p), [1.0]),
+    "st.geom.pmf(2, x)": (lambda p: p * (1 - p), [1.0]),
+    "st.geom.cdf(2, x)": (lambda p: 1 - (1 - p) ** 2, [1.0]),
 }
 
 # Where a derivative is nan though there is a limit: the function, the point and the order, by the reason.
 UNKNOWN: dict[str, dict[str, tuple[list[float], tuple[int, ...]]]] = {
-    "the rule multiplies what vanishes by what is infinite": {
-        "np.cbrt(x)": ([INF, -INF], (2,)),
-        "np.arctan(x)": ([INF, -INF], (2,)),
-        "np.arctan2(x, 1.0)": ([INF, -INF], (2,)),
-        "np.hypot(x, 1.0)": ([INF, -INF], (1, 2)),
+    "the function itself is nan, or jumps": {
         "np.sinc(x)": ([INF, -INF], (1, 2)),
-        "sp.gammainc(2.0, x)": ([INF], (1, 2)),
-        "st.norm.pdf(x)": ([INF, -INF], (1, 2)),
     },
-    "the rule is the function times differences of digamma, which has poles": {
-        "sp.rgamma(x)": ([0.0, -1.0, -2.0], (1, 2)),
-        "sp.binom(5.0, x)": ([6.0], (1, 2)),
-        "sp.binom(x, 2.0)": ([0.0, 1.0], (1, 2)),
-        "sp.poch(x, 2.0)": ([0.0, -1.0], (1, 2)),
+    "the rule multiplies what vanishes by what is infinite": {
+        "st.norm.logcdf(x)": ([-INF], (2,)),
+        "st.norm.logsf(x)": ([INF], (2,)),
+        "st.t.logpdf(x, 2.0)": ([INF], (1, 2)),
+        "st.cauchy.logpdf(x)": ([INF], (1, 2)),
     },
-    "a density is the exponential of its logarithm, which is infinite": {
-        "sp.gammainc(2.0, x)": ([0.0], (2,)),
-        "sp.betainc(1.0, 2.0, x)": ([1.0], (2,)),
-        "sp.betainc(2.0, 1.0, x)": ([0.0], (2,)),
-        "st.gamma.pdf(x, 2.0)": ([0.0], (1, 2)),
-        "st.beta.pdf(x, 1.0, 2.0)": ([1.0], (1, 2)),
-        "st.binom.pmf(1, 3, x)": ([0.0, 1.0], (1, 2)),
-    },
-    "the rule divides by the parameter, where a series would be needed": {
-        "sp.ellipkinc(0.7, x)": ([0.0], (1, 2)),
-        "sp.ellipeinc(0.7, x)": ([0.0], (1, 2)),
-    },
-    "SciPy's function of the order before is nan there": {
-        "sp.struve(0.0, x)": ([0.0], (2,)),
-        "sp.modstruve(0.0, x)": ([0.0], (2,)),
+    "the slope of a quantile is the reciprocal of a density, which is infinite": {
+        "st.gamma.ppf(x, 0.5)": ([0.0], (2,)),
+        "sp.gammaincinv(x, 0.0)": ([1.0, 2.0], (2,)),
     },
 }
 
@@ -231,29 +279,40 @@ def _is_even(first: Any, second: Any, last: Any) -> bool:
     return bool(abs(second) > abs(first) and mp.almosteq(last - second, second - first, 1e-2))
 
 
-def _every_way(function: Callable[[Any], Any], x: Any, order: int) -> list[Any]:
+def _every_way(function: Callable[[Any], Any], x: Any, order: int, compiled: bool) -> list[Any]:
+    """By reverse and forward mode without compilation, and if asked for replayed and compiled."""
+
     def nth(f: Callable[[Any], Any]) -> Any:
         slope = tg.grad(lambda x: np.sum(f(x)))
         return slope if order == 1 else tg.grad(lambda x: np.sum(slope(x)))
 
-    compiled = nth(function)
-    results = [compiled(x), compiled(x)]
+    def forward() -> Any:
+        before = function if order == 1 else tg.grad(lambda x: np.sum(function(x)))
+        return tg.jvp(before, (x,), (np.ones_like(x),))[1]
+
     with tg.disable_jit():
-        results.append(nth(function)(x))
-    before = function if order == 1 else tg.grad(lambda x: np.sum(function(x)))
-    results.append(tg.jvp(before, (x,), (np.ones_like(x),))[1])
+        results = [nth(function)(x), forward()]
+    if compiled:
+        of_program = nth(function)
+        results += [of_program(x), of_program(x), forward()]
     return results
+
+
+def _is_chosen(text: str) -> bool:
+    """Whether a function is compiled in every run of the tests: one of four."""
+    return zlib.crc32(text.encode()) % 4 == 0
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("text", FUNCTIONS)
-def test_a_derivative_is_the_limit_or_nan(text: str, order: int) -> None:
+def test_a_derivative_is_the_limit_or_nan(text: str, order: int, request: pytest.FixtureRequest) -> None:
     exact, points = FUNCTIONS[text]
     function = eval(f"lambda x: {text}", {"np": np, "sp": sp, "st": st})
     with np.errstate(all="ignore"):
-        results = np.array(_every_way(function, np.array(points), order))
-    with mp.workdps(60):
+        compiled = request.config.getoption("--points") or _is_chosen(text)
+        results = np.array(_every_way(function, np.array(points), order, compiled))
+    with mp.workdps(120):  # a second difference takes twice the digits of a step
         for x, found in zip(points, results.T, strict=True):
             expected = NAN if np.isnan(x) else limit(exact, x, order)
             if expected is None:

@@ -33,6 +33,7 @@ floor_divide: Elementwise
 greater: Elementwise
 hypot: Elementwise
 isfinite: Elementwise
+isinf: Elementwise
 isnan: Elementwise
 less: Elementwise
 less_equal: Elementwise
@@ -146,22 +147,10 @@ remainder = op("remainder(x, y)", np.remainder, "remainder(x, y)", _keep,
 floor_divide = op("floor_divide(x, y)", np.floor_divide, "floor_divide(x, y)", domain=(1, 3), doc="floor(x / y)")
 # -- exponential ---------------------------------------------------------------------------------
 exp = op("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), on_complex=HOLOMORPHIC, doc="e to the power x")
-exp2 = op(
-    "exp2(x)",
-    np.exp2,
-    "exp2(x)",
-    lambda t, ans, x: multiply(t, multiply(ans, math.log(2))),
-    on_complex=HOLOMORPHIC,
-    doc="2 to the power x",
-)
-expm1 = op(
-    "expm1(x)",
-    np.expm1,
-    "expm1(x)",
-    lambda t, ans, x: multiply(t, exp(x)),
-    on_complex=HOLOMORPHIC,
-    doc="exp(x) - 1, precise near 0",
-)
+exp2 = op("exp2(x)", np.exp2, "exp2(x)", lambda t, ans, x: multiply(t, multiply(ans, math.log(2))),
+          on_complex=HOLOMORPHIC, doc="2 to the power x")  # fmt: skip
+expm1 = op("expm1(x)", np.expm1, "expm1(x)", lambda t, ans, x: multiply(t, exp(x)),
+           on_complex=HOLOMORPHIC, doc="exp(x) - 1, precise near 0")  # fmt: skip
 log = op("log(x)", np.log, "log(x)", lambda t, ans, x: divide(t, x), domain=(0.5, 3),
          on_complex=HOLOMORPHIC, doc="natural logarithm")  # fmt: skip
 log2 = op("log2(x)", np.log2, "log2(x)", lambda t, ans, x: divide(t, multiply(x, math.log(2))), domain=(0.5, 3),
@@ -175,7 +164,7 @@ sqrt = op("sqrt(x)", np.sqrt, "sqrt(x)", lambda t, ans, x: divide(multiply(t, 0.
 rsqrt = op("rsqrt(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)",
            lambda t, ans, x: multiply(multiply(t, -0.5), multiply(ans, square(ans))),
            loop=float_loop, domain=(0.5, 3), on_complex=HOLOMORPHIC, doc="1 / sqrt(x)")  # fmt: skip
-cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(t, multiply(square(ans), 3)), domain=(0.5, 3),
+cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(divide(t, ans), multiply(ans, 3)), domain=(0.5, 3),
           doc="cube root")  # fmt: skip
 sigmoid = op("sigmoid(x)", precise.sigmoid, "sigmoid(x)",
              lambda t, ans, x: multiply(t, multiply(ans, sigmoid(negative(x)))),
@@ -219,15 +208,8 @@ logaddexp = op("logaddexp(x, y)", np.logaddexp,
 sin = op("sin(x)", np.sin, "sin(x)", lambda t, ans, x: multiply(t, cos(x)), on_complex=HOLOMORPHIC, doc="sine")
 cos = op("cos(x)", np.cos, "cos(x)", lambda t, ans, x: negative(multiply(t, sin(x))),
          on_complex=HOLOMORPHIC, doc="cosine")  # fmt: skip
-tan = op(
-    "tan(x)",
-    np.tan,
-    "tan(x)",
-    lambda t, ans, x: multiply(t, add(square(ans), 1)),
-    domain=(-1, 1),
-    on_complex=HOLOMORPHIC,
-    doc="tangent",
-)
+tan = op("tan(x)", np.tan, "tan(x)", lambda t, ans, x: multiply(t, add(square(ans), 1)),
+         domain=(-1, 1), on_complex=HOLOMORPHIC, doc="tangent")  # fmt: skip
 _TURN = "(x - 2 * rint(x * 0.5))"  # exact, from -1 to 1
 _SINPI = (
     f"sin(3.141592653589793 * where(absolute({_TURN}) <= 0.5, {_TURN}, where({_TURN} < 0, -1 - {_TURN}, 1 - {_TURN})))"
@@ -274,15 +256,32 @@ arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, _co
             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse sine")  # fmt: skip
 arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, _cosine_of_arcsin(x))),
             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse cosine")  # fmt: skip
-arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)),
-            on_complex=HOLOMORPHIC, doc="inverse tangent")  # fmt: skip
+
+
+def _arctan_rule(t: Any, ans: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        return divide(t, add(square(x), 1))
+    far = isinf(x)  # where 0 times the slope of the square is nan
+    return where(far, 0.0, divide(t, add(square(where(far, 0.0, x)), 1)))
+
+
+arctan = op("arctan(x)", np.arctan, "arctan(x)", _arctan_rule, on_complex=HOLOMORPHIC, doc="inverse tangent")
+
+
+def _is_infinite(x: Any) -> Any:
+    return math.isinf(x) if is_literal(x) else isinf(x)
+
+
+def _unless_odd(odd: Any, x: Any) -> Any:
+    return x if is_literal(x) else where(odd, 1.0, x)
 
 
 def _over_square(x: Any, y: Any) -> Any:
-    """x / (x**2 + y**2) without the squares, which may overflow or vanish, and 0 for 0 / 0."""
-    origin = logical_and(equal(x, 0), equal(y, 0))
-    distance = hypot(x, where(origin, 1.0, y)) if is_literal(x) else hypot(where(origin, 1.0, x), y)
-    return divide(divide(x, distance), distance)
+    """x / (x**2 + y**2) without the squares, which may overflow or vanish, and 0 at the origin and infinity."""
+    odd = logical_or(logical_and(equal(x, 0), equal(y, 0)), logical_or(_is_infinite(x), _is_infinite(y)))
+    x, y = _unless_odd(odd, x), _unless_odd(odd, y)
+    distance = hypot(x, y)
+    return where(odd, 0.0, divide(divide(x, distance), distance))
 
 
 arctan2 = op("arctan2(x, y)", np.arctan2, "arctan2(x, y)",
@@ -295,9 +294,18 @@ _HYPOT = (
     " * sqrt(1 + (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))"
     " * (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))))))"
 )
+
+
+def _along(t: Any, ans: Any, x: Any, y: Any) -> Any:
+    """t * x / ans: 0 at the origin; nan where both are infinite, and there is no direction."""
+    far = isinf(ans)
+    odd = logical_or(equal(ans, 0), far)
+    direction = where(logical_and(isinf(x), _is_infinite(y)), math.nan, where(isinf(x), sign(x), 0.0))
+    return multiply(t, where(far, direction, divide(where(odd, 0.0, x), where(odd, 1.0, ans))))
+
+
 hypot = op("hypot(x, y)", np.hypot, _HYPOT,
-           lambda t, ans, x, y: multiply(t, divide(x, where(equal(ans, 0), 1.0, ans))),
-           lambda t, ans, x, y: multiply(t, divide(y, where(equal(ans, 0), 1.0, ans))),
+           _along, lambda t, ans, x, y: _along(t, ans, y, x),
            domain=(0.5, 2), doc="sqrt(x**2 + y**2); its slope at the origin is 0")  # fmt: skip
 
 # -- hyperbolic --------------------------------------------------------------------------------------
@@ -311,14 +319,7 @@ def _tanh_rule(t: Any, ans: Any, x: Any) -> Any:
     return multiply(t, subtract(1, square(ans)) if t.dtype.kind == "c" else sech2(x))
 
 
-tanh = op(
-    "tanh(x)",
-    np.tanh,
-    "tanh(x)",
-    _tanh_rule,
-    on_complex=HOLOMORPHIC,
-    doc="hyperbolic tangent",
-)
+tanh = op("tanh(x)", np.tanh, "tanh(x)", _tanh_rule, on_complex=HOLOMORPHIC, doc="hyperbolic tangent")
 sech2 = op("sech2(x)", precise.sech2, "sech2(x)", lambda t, ans, x: multiply(multiply(t, multiply(ans, tanh(x))), -2),
            loop=float_loop, doc="1 / cosh(x)**2, the slope of tanh")  # fmt: skip
 

@@ -9,15 +9,19 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.avals import LITERALS
 from tracegrad.ops.elementwise import (
+    absolute,
     add,
     cos,
     cosh,
     divide,
     equal,
-    maximum,
+    less,
+    log,
     multiply,
     negative,
+    power,
     sqrt,
     square,
     subtract,
@@ -43,6 +47,18 @@ def _over(y: Any, x: Any, limit: float) -> Any:
     return where(zero, limit, divide(y, where(zero, 1.0, x)))
 
 
+def _less_one(sign: float, name: str, x: Any) -> Any:
+    """The difference of j0 or i0 from 1, over x: near 0 by its Taylor series, which has the right derivatives there."""
+    near = less(absolute(x), 0.5)
+    far, inside = where(near, 1.0, x), where(near, x, 0.0)
+    squared = multiply(square(inside), sign / 4)
+    series: Any = 0.0
+    for k in range(9, 0, -1):
+        series = multiply(add(series, 1.0), multiply(squared, 1 / k**2)) if k > 1 else add(series, 1.0)
+    quotient = divide(multiply(subtract(apply(name, far), 1.0), sign), far)
+    return where(near, multiply(series, multiply(inside, 0.25)), quotient)
+
+
 def _kelvin(sign: float, other: str, slope: str, limit: float) -> tuple[Slope, Slope]:
     """Of a Kelvin function and its slope, by DLMF 10.61: y'' = sign * other - y' / x."""
     return (
@@ -52,7 +68,8 @@ def _kelvin(sign: float, other: str, slope: str, limit: float) -> tuple[Slope, S
 
 
 def _root(x: Any) -> Any:
-    return sqrt(maximum(x, 0.0))
+    below = less(x, 0.0)
+    return where(below, 0.0, sqrt(where(below, 1.0, x)))
 
 
 def _cylinder(name: str, bend: Callable[[Any, Any], Any]) -> dict[str, tuple[Slope, ...]]:
@@ -91,6 +108,22 @@ def _wright(ans: Any, a: Any, b: Any, x: Any) -> Any:
     return divide(apply("wright_bessel", a, add(a, b), x), apply("wright_bessel", a, b, x))
 
 
+def _powm1_x(ans: Any, x: Any, y: Any) -> Any:
+    """y * x**(y - 1), 0 where y is."""
+    if type(y) in LITERALS:
+        return multiply(power(x, y - 1.0 if y else 0.0), y)
+    none = equal(y, 0.0)
+    return where(none, 0.0, multiply(y, power(x, where(none, 0.0, subtract(y, 1.0)))))
+
+
+def _powm1_y(ans: Any, x: Any, y: Any) -> Any:
+    """x**y * log(x), 0 where x**y is."""
+    if type(x) in LITERALS:
+        return multiply(add(ans, 1.0), math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
+    whole = add(ans, 1.0)
+    return where(equal(whole, 0.0), 0.0, multiply(whole, log(where(equal(x, 0.0), 1.0, x))))
+
+
 _PLAIN = {
     "itj0y0": ("j0", "y0"), "iti0k0": ("i0", "k0"), "itairy": ("airy.0", "airy.2"),
 }  # fmt: skip
@@ -99,9 +132,9 @@ OF_FUNCTIONS: dict[str, tuple[Slope, ...]] = {
     **{f"{name}.{i}": (_same(of),) for name, ofs in _PLAIN.items() for i, of in enumerate(ofs)},
     "itairy.2": (lambda ans, x: apply("airy.0", negative(x)),),
     "itairy.3": (lambda ans, x: apply("airy.2", negative(x)),),
-    "it2j0y0.0": (lambda ans, x: _over(subtract(1.0, apply("j0", x)), x, 0.0),),
+    "it2j0y0.0": (lambda ans, x: _less_one(-1.0, "j0", x),),
     "it2j0y0.1": (lambda ans, x: divide(apply("y0", x), negative(x)),),
-    "it2i0k0.0": (lambda ans, x: _over(subtract(apply("i0", x), 1.0), x, 0.0),),
+    "it2i0k0.0": (lambda ans, x: _less_one(1.0, "i0", x),),
     "it2i0k0.1": (lambda ans, x: divide(apply("k0", x), negative(x)),),
     "itstruve0": (_same("struve", 0.0),),
     "itmodstruve0": (_same("modstruve", 0.0),),
@@ -131,5 +164,6 @@ OF_FUNCTIONS: dict[str, tuple[Slope, ...]] = {
     **_mathieu("mathieu_modcem2", "mathieu_a", cosh, 1.0, 1.0),
     **_mathieu("mathieu_modsem1", "mathieu_b", cosh, 1.0, 1.0),
     **_mathieu("mathieu_modsem2", "mathieu_b", cosh, 1.0, 1.0),
+    "powm1": (_powm1_x, _powm1_y),
     "log_wright_bessel": (_NO_SUCH, _NO_SUCH, _wright),
 }  # fmt: skip

@@ -104,10 +104,10 @@ def gamma_ratio(k: int, a: Any, x: Any) -> Any:
 
 def _gamma(k: int, a: Any, x: Any) -> Any:
     valid = (a > 0) & (x > 0) & (x < np.inf) & (a < np.inf)
-    a, x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
-    constants = [_polygamma(n, a) for n in range(k)]
-    y = np.log(x)
-    found = np.where(y < constants[0], _gamma_below(k, a, x, y, constants), _gamma_above(k, a, x, y, constants))
+    p, z = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
+    constants = [_polygamma(n, p) for n in range(k)]
+    y = np.log(z)
+    found = np.where(y < constants[0], _gamma_below(k, p, z, y, constants), _gamma_above(k, p, z, y, constants))
     return np.where(valid, found, np.where((x == 0) & (a > 0), 0.0, np.nan))
 
 

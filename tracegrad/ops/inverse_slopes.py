@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.ops.elementwise import add, divide, exp, floor, less, multiply, negative, square, subtract, where
+from tracegrad.avals import LITERALS
+from tracegrad.ops.elementwise import add, divide, equal, exp, floor, less, multiply, negative, square, subtract, where
 from tracegrad.ops.parameter_slopes import Slope, t_ratio
 from tracegrad.ops.special import apply
-from tracegrad.ops.special_densities import beta_density, gamma_density, t_density
+from tracegrad.ops.special_densities import beta_density, gamma_density, of_quantile, t_density
 
 __all__ = ["INVERSES"]
 
@@ -46,8 +47,9 @@ def _over(x: Any, *others: Any) -> Any:
 # -- counts: the binomial, the negative binomial and the Poisson distribution ------------------------------------
 def _bdtr(sign: float) -> Slope:
     def found(ans: Any, k: Any, n: Any, p: Any) -> Any:
-        inside = less(floor(k), n)
-        rest = where(inside, subtract(n, floor(k)), 1.0)
+        draws = math.floor(n) if type(n) in LITERALS else floor(n)  # as SciPy reads it
+        inside = less(floor(k), draws)
+        rest = where(inside, subtract(draws, floor(k)), 1.0)
         return where(inside, multiply(beta_density(rest, _above(k), subtract(1.0, p)), sign), 0.0)
 
     return found
@@ -84,6 +86,16 @@ def _solved(slopes: Callable[..., tuple[Any, ...]], own: int, order: Callable[..
         return found
 
     return tuple(at(i) for i in range(len(places)))
+
+
+def _from_0(slopes: tuple[Slope, ...]) -> tuple[Slope, ...]:
+    """The slopes of a count that is 0 wherever there would be less."""
+
+    def at(found: Slope) -> Slope:
+        assert not isinstance(found, str)
+        return lambda ans, *xs: where(equal(ans, 0.0), 0.0, found(ans, *xs))
+
+    return tuple(map(at, slopes))
 
 
 def _of_binomial(k: Any, n: Any, p: Any) -> tuple[Any, ...]:
@@ -131,7 +143,7 @@ def _of_t(df: Any, t: Any) -> tuple[Any, ...]:
 
 
 def _chdtri(ans: Any, v: Any, p: Any) -> Any:
-    return divide(-2.0, gamma_density(_half(v), _half(ans)))
+    return multiply(of_quantile(ans, gamma_density(_half(v), _half(ans))), -2.0)
 
 
 def _steepness(z: Any) -> Any:
@@ -147,15 +159,15 @@ INVERSES: dict[str, tuple[Slope, ...]] = {
     "bdtr": (_STEPS, _STEPS, _bdtr(-1.0)),
     "bdtrc": (_STEPS, _STEPS, _bdtr(1.0)),
     "bdtri": (_STEPS, _STEPS, _bdtri),
-    "bdtrik": _solved(_of_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2)),
+    "bdtrik": _from_0(_solved(_of_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
     "bdtrin": _solved(_of_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
     "nbdtr": (_STEPS, _STEPS, _nbdtr(1.0)),
     "nbdtrc": (_STEPS, _STEPS, _nbdtr(-1.0)),
     "nbdtri": (_STEPS, _STEPS, lambda ans, k, n, y: divide(1.0, beta_density(n, _above(k), ans))),
-    "nbdtrik": _solved(_of_negative_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2)),
+    "nbdtrik": _from_0(_solved(_of_negative_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
     "nbdtrin": _solved(_of_negative_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
-    "pdtri": (_STEPS, lambda ans, k, y: divide(-1.0, gamma_density(_above(k), ans))),
-    "pdtrik": _solved(_of_poisson, 0, lambda ans, p, m: (ans, m), 0, (0, 1)),
+    "pdtri": (_STEPS, lambda ans, k, y: negative(of_quantile(ans, gamma_density(_above(k), ans)))),
+    "pdtrik": _from_0(_solved(_of_poisson, 0, lambda ans, p, m: (ans, m), 0, (0, 1))),
     "btdtria": _solved(_of_beta, 0, lambda ans, p, b, x: (ans, b, x), 0, (0, 1, 2)),
     "btdtrib": _solved(_of_beta, 1, lambda ans, a, p, x: (a, ans, x), 1, (0, 1, 2)),
     "gdtria": _solved(_of_gamma, 0, lambda ans, p, b, x: (ans, b, x), 0, (0, 1, 2)),

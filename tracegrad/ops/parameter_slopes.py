@@ -19,6 +19,7 @@ from tracegrad.ops.elementwise import (
     add,
     divide,
     equal,
+    isinf,
     less,
     log,
     log1p,
@@ -159,7 +160,9 @@ def in_t(density: Callable[[Any, Any], Any]) -> Slope:
     """The slope of stdtr in `df`."""
 
     def found(ans: Any, df: Any, t: Any) -> Any:
-        return _in_the_end(t, np.inf, lambda t: multiply(t_ratio(df, t), density(df, t)))
+        far = isinf(t)
+        inside = where(far, 1.0, t)
+        return where(far, 0.0, multiply(t_ratio(df, inside), density(df, inside)))
 
     return found
 

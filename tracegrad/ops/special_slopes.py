@@ -28,9 +28,9 @@ from tracegrad.ops.elementwise import (
     exp,
     gauss_half,
     greater,
-    greater_equal,
+    isinf,
     less,
-    log,
+    logical_or,
     maximum,
     multiply,
     ndtr,
@@ -39,12 +39,13 @@ from tracegrad.ops.elementwise import (
     sign,
     sin,
     sinh,
-    sqrt,
     square,
     subtract,
     where,
 )
+from tracegrad.ops.elliptic_slopes import delta, ellipeinc_m, ellipkinc_m
 from tracegrad.ops.function_slopes import OF_FUNCTIONS
+from tracegrad.ops.gamma_slopes import binom_k, binom_n, poch_a, reciprocal_gamma
 from tracegrad.ops.inverse_slopes import INVERSES
 from tracegrad.ops.parameter_slopes import (
     FAMILIES,
@@ -57,7 +58,7 @@ from tracegrad.ops.parameter_slopes import (
     in_t,
 )
 from tracegrad.ops.special import apply, digamma
-from tracegrad.ops.special_densities import beta_density, gamma_density, t_density
+from tracegrad.ops.special_densities import beta_density, gamma_density, of_quantile, t_density
 
 __all__ = ["FAMILIES", "SLOPES", "VALUES", "slope"]
 
@@ -108,24 +109,15 @@ def _beta_share(a: Any, b: Any) -> Any:
     return subtract(digamma(a), digamma(add(a, b)))
 
 
-def _binom_n(ans: Any, n: Any, k: Any) -> Any:
-    return multiply(ans, subtract(digamma(add(n, 1.0)), digamma(add(subtract(n, k), 1.0))))
-
-
-def _binom_k(ans: Any, n: Any, k: Any) -> Any:
-    return multiply(ans, subtract(digamma(add(subtract(n, k), 1.0)), digamma(add(k, 1.0))))
-
-
 _GAMMA: dict[str, tuple[Slope, ...]] = {
     "gamma": (lambda ans, x: multiply(ans, digamma(x)),),
-    "rgamma": (lambda ans, x: negative(multiply(ans, digamma(x))),),
+    "rgamma": (reciprocal_gamma,),
     "loggamma": (lambda ans, x: digamma(x),),
     "gammasgn": (_no_steps,),
     "beta": (lambda ans, a, b: multiply(ans, _beta_share(a, b)), lambda ans, a, b: multiply(ans, _beta_share(b, a))),
     "betaln": (lambda ans, a, b: _beta_share(a, b), lambda ans, a, b: _beta_share(b, a)),
-    "binom": (_binom_n, _binom_k),
-    "poch": (lambda ans, a, m: multiply(ans, subtract(digamma(add(a, m)), digamma(a))),
-             lambda ans, a, m: multiply(ans, digamma(add(a, m)))),
+    "binom": (binom_n, binom_k),
+    "poch": (poch_a, lambda ans, a, m: multiply(ans, digamma(add(a, m)))),
     "_zeta": (_NO_SUCH, lambda ans, x, q: negative(multiply(x, apply("_zeta", add(x, 1.0), q)))),
     "zetac": (_NO_SUCH,),
 }  # fmt: skip
@@ -135,8 +127,8 @@ _GAMMA: dict[str, tuple[Slope, ...]] = {
 _INCOMPLETE: dict[str, tuple[Slope, ...]] = {
     "gammainc": (in_gamma(gamma_density, 1.0), lambda ans, a, x: gamma_density(a, x)),
     "gammaincc": (in_gamma(gamma_density, -1.0), lambda ans, a, x: negative(gamma_density(a, x))),
-    "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: divide(1.0, gamma_density(a, ans))),
-    "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: divide(-1.0, gamma_density(a, ans))),
+    "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: of_quantile(ans, gamma_density(a, ans))),
+    "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: negative(of_quantile(ans, gamma_density(a, ans)))),
     "betainc": (*in_beta(beta_density, 1.0), lambda ans, a, b, x: beta_density(a, b, x)),
     "betaincc": (*in_beta(beta_density, -1.0), lambda ans, a, b, x: negative(beta_density(a, b, x))),
     "betaincinv": (*PARAMETERS["betaincinv"], lambda ans, a, b, y: divide(1.0, beta_density(a, b, ans))),
@@ -153,7 +145,8 @@ _INCOMPLETE: dict[str, tuple[Slope, ...]] = {
 
 def _expn_below(n: Any, x: Any) -> Any:
     """expn(n - 1, x)."""
-    first = divide(multiply(exp(negative(x)), add(x, 1.0)), square(x))
+    over = divide(1.0, x)
+    first = multiply(exp(negative(x)), add(over, square(over)))
     return (
         where(less(n, 1.0), first, apply("expn", _less_one(n), x))
         if type(n) not in LITERALS
@@ -184,7 +177,7 @@ FAR = 12.0  # from where on the asymptotic series below have all digits
 
 def _series(far: Any, x: Any, sign: float) -> Any:
     """-sum((2 n + 1)!! * (sign / (2 x**2))**n) / x**2 where x is `far`."""
-    squared = divide(1.0, square(where(far, x, FAR)))
+    squared = square(divide(1.0, where(far, x, FAR)))
     series: Any = 1.0
     for n in range(11, 0, -1):
         series = add(multiply(multiply(squared, sign * (2 * n + 1) / 2), series), 1.0)
@@ -259,11 +252,23 @@ def _spherical(name: str, below: float, above: float) -> tuple[Slope, ...]:
     return (_STEPS, found)
 
 
+def _lower_struve(name: str, above: float, v: Any, x: Any) -> Any:
+    """The function of the order v - 1, for the order 0 by that of 1: at x = 0, SciPy has none of the orders below."""
+    if type(v) in LITERALS and v != 0:
+        return apply(name, v - 1.0, x)
+    of_0 = add(multiply(apply(name, 1.0, x), above), 2 / math.pi)
+    if type(v) in LITERALS:
+        return of_0
+    zero = equal(v, 0.0)
+    return where(zero, of_0, apply(name, where(zero, 0.0, subtract(v, 1.0)), x))
+
+
 def _struve(name: str, above: float) -> Slope:
     """Half the function of the order below and that above, with its sign, and the term that their recurrence has."""
 
     def found(ans: Any, v: Any, x: Any) -> Any:
-        terms = apply(name, subtract(v, 1.0), x), multiply(apply(name, add(v, 1.0), x), above)
+        higher = multiply(apply(name, add(v, 1.0), x), above)
+        terms = _lower_struve(name, above, v, x), higher
         rest = multiply(power(_half(x), v), multiply(apply("rgamma", add(v, 1.5)), 1 / _ROOT_PI))
         return _half(add(add(*terms), rest))
 
@@ -306,22 +311,17 @@ _BESSEL: dict[str, tuple[Slope, ...]] = {
 _IN_PARAMETER = "SciPy has no function for the derivative in a parameter"
 
 
-def _delta(phi: Any, m: Any) -> Any:
-    return sqrt(subtract(1.0, multiply(m, square(sin(phi)))))
-
-
-def _ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
-    rest = subtract(1.0, m)
-    first = divide(subtract(apply("ellipeinc", phi, m), multiply(rest, ans)), _times(m, rest, 2.0))
-    return subtract(first, divide(sin(multiply(phi, 2.0)), _times(rest, _delta(phi, m), 4.0)))
-
-
 def _ellipkm1(ans: Any, p: Any) -> Any:
     low = less(p, 0.5)
     near, far = where(low, p, 0.25), where(low, 0.75, p)
     rest = subtract(1.0, near)
     first = divide(subtract(multiply(near, apply("ellipkm1", near)), apply("ellipe", rest)), _times(near, rest, 2.0))
     return where(low, first, multiply(apply("hyp2f1", 1.5, 1.5, 2.0, subtract(1.0, far)), -math.pi / 8))
+
+
+def _exprel(ans: Any, x: Any) -> Any:
+    far = logical_or(greater(x, 1000.0), isinf(x))  # where SciPy's hyp1f1 may not end
+    return where(far, exp(x), _half(apply("hyp1f1", 2.0, 3.0, where(far, 0.0, x))))
 
 
 _HYPERGEOMETRIC: dict[str, tuple[Slope, ...]] = {
@@ -344,16 +344,13 @@ _HYPERGEOMETRIC: dict[str, tuple[Slope, ...]] = {
             divide(multiply(a, b), c), apply("hyp2f1", add(a, 1.0), add(b, 1.0), add(c, 1.0), x)
         ),
     ),
-    "exprel": (lambda ans, x: _half(apply("hyp1f1", 2.0, 3.0, x)),),
+    "exprel": (_exprel,),
     "spence": (lambda ans, x: negative(apply("hyp2f1", 1.0, 1.0, 2.0, subtract(1.0, x))),),
     "ellipk": (lambda ans, m: multiply(apply("hyp2f1", 1.5, 1.5, 2.0, m), math.pi / 8),),
     "ellipe": (lambda ans, m: multiply(apply("hyp2f1", 0.5, 1.5, 2.0, m), -math.pi / 8),),
     "ellipkm1": (_ellipkm1,),
-    "ellipkinc": (lambda ans, phi, m: divide(1.0, _delta(phi, m)), _ellipkinc_m),
-    "ellipeinc": (
-        lambda ans, phi, m: _delta(phi, m),
-        lambda ans, phi, m: divide(subtract(ans, apply("ellipkinc", phi, m)), multiply(m, 2.0)),
-    ),
+    "ellipkinc": (lambda ans, phi, m: divide(1.0, delta(phi, m)), ellipkinc_m),
+    "ellipeinc": (lambda ans, phi, m: delta(phi, m), ellipeinc_m),
     "wright_bessel": (
         _IN_PARAMETER,
         _IN_PARAMETER,
@@ -364,14 +361,20 @@ _HYPERGEOMETRIC: dict[str, tuple[Slope, ...]] = {
 
 # -- 18: orthogonal polynomials ----------------------------------------------------------------------------------------
 def _from_below(
-    name: str, factor: Callable[..., Any], raised: Callable[..., tuple[Any, ...]], parameters: int = 0
+    name: str, factor: Callable[..., Any], raised: Callable[..., tuple[Any, ...]], parameters: int = 0, last: int = 0
 ) -> Any:
-    """The slopes of a polynomial of degree n: a factor times the polynomial `name` of degree n - 1."""
+    """The slopes of a polynomial of degree n, or a function of a degree that is not whole: a factor times that of the
+    degree n - 1. Of the degrees from `last` to 0 it is constant."""
 
     def found(ans: Any, n: Any, *rest: Any) -> Any:
         *given, x = rest
-        lower = multiply(factor(n, *given), apply(name, _less_one(n), *raised(*given), x))
-        return where(greater_equal(n, 1.0), lower, 0.0) if type(n) not in LITERALS else multiply(lower, float(n >= 1))
+        if type(n) in LITERALS:
+            constant = n in range(last, 1)
+            lower = apply(name, 0.0 if constant else n - 1.0, *raised(*given), x)
+            return multiply(lower, 0.0 if constant else factor(n, *given))
+        constant = logical_or(equal(n, 0.0), equal(n, float(last)))
+        lower = multiply(factor(n, *given), apply(name, where(constant, 0.0, subtract(n, 1.0)), *raised(*given), x))
+        return where(constant, 0.0, lower)
 
     return (_STEPS, *[_IN_PARAMETER] * parameters, found)
 
@@ -382,10 +385,10 @@ def _apart(name: str, n: Any, x: Any, inner: float) -> Any:
 
 
 _POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
-    "eval_legendre": _from_below("eval_jacobi", lambda n: _half(add(n, 1.0)), lambda: (1.0, 1.0)),
+    "eval_legendre": _from_below("eval_jacobi", lambda n: _half(add(n, 1.0)), lambda: (1.0, 1.0), 0, -1),
     "eval_chebyt": _from_below("eval_chebyu", lambda n: n, lambda: ()),
-    "eval_chebyu": _from_below("eval_gegenbauer", lambda n: 2.0, lambda: (2.0,)),
-    "eval_gegenbauer": _from_below("eval_gegenbauer", lambda n, a: multiply(a, 2.0), lambda a: (add(a, 1.0),), 1),
+    "eval_chebyu": _from_below("eval_gegenbauer", lambda n: 2.0, lambda: (2.0,), 0, -1),
+    "eval_gegenbauer": _from_below("eval_gegenbauer", lambda n, a: multiply(a, 2.0), lambda a: (add(a, 1.0),), 1, -1),
     "eval_jacobi": _from_below("eval_jacobi", lambda n, a, b: _half(add(add(n, 1.0), add(a, b))),
                                lambda a, b: (add(a, 1.0), add(b, 1.0)), 2),
     "eval_chebyc": _from_below("eval_chebys", lambda n: n, lambda: ()),
@@ -418,14 +421,10 @@ def _omega(part: int) -> Slope:
 
 _OTHERS: dict[str, tuple[Slope, ...]] = {
     "stdtr": (in_t(t_density), lambda ans, df, t: t_density(df, t)),
-    "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: divide(1.0, t_density(df, ans))),
+    "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: of_quantile(ans, t_density(df, ans))),
     **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
     "exp10": (lambda ans, x: multiply(ans, math.log(10)),),
     "cosm1": (lambda ans, x: negative(sin(x)),),
-    "powm1": (
-        lambda ans, x, y: multiply(y, power(x, subtract(y, 1.0))),
-        lambda ans, x, y: multiply(add(ans, 1.0), log(x)),
-    ),
     "wrightomega": (lambda ans, x: divide(ans, add(ans, 1.0)),),
     "lambertw_real": (_omega(0), _STEPS),
     "lambertw_imag": (_omega(1), _STEPS),

@@ -20,6 +20,7 @@ from tracegrad.numpy_api.ufuncs import rel_entr
 from tracegrad.ops import complex_numbers, lambert, reduction
 from tracegrad.ops.declare import Elementwise, conform, float_loop
 from tracegrad.ops.elementwise import (
+    absolute,
     add,
     cos,
     divide,
@@ -30,6 +31,7 @@ from tracegrad.ops.elementwise import (
     floor,
     greater,
     greater_equal,
+    hypot,
     less,
     less_equal,
     log,
@@ -38,10 +40,10 @@ from tracegrad.ops.elementwise import (
     logical_and,
     logical_or,
     multiply,
+    negative,
+    power,
     rint,
     sin,
-    sqrt,
-    square,
     subtract,
     tan,
     trunc,
@@ -123,27 +125,34 @@ def kl_div(x: Any, y: Any) -> Any:
 def pseudo_huber(delta: Any, r: Any) -> Any:
     """delta**2 * (sqrt(1 + (r / delta)**2) - 1)."""
     delta, r = _floats(delta, r)
-    squared = square(divide(r, delta))
-    rest = divide(squared, add(sqrt(add(squared, 1.0)), 1.0))  # the root - 1, without cancellation
-    return where(equal(delta, 0.0), 0.0, multiply(square(delta), rest))
+    distance = hypot(delta, r)
+    none = equal(distance, 0.0)
+    root = where(none, 1.0, add(distance, delta))  # the distance - delta is r**2 over it, without cancellation
+    return where(less(delta, 0.0), math.inf, where(none, 0.0, multiply(multiply(delta, r), divide(r, root))))
 
 
 @ufunc("boxcox")
 def boxcox(x: Any, lmbda: Any) -> Any:
     """(x**lmbda - 1) / lmbda, log(x) where lmbda is 0."""
     x, lmbda = _floats(x, lmbda)
-    return _boxed(log(x), lmbda)
+    return _boxed(x, log, lmbda)
 
 
 @ufunc("boxcox1p")
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """boxcox of 1 + x."""
     x, lmbda = _floats(x, lmbda)
-    return _boxed(log1p(x), lmbda)
+    return _boxed(x, log1p, lmbda)
 
 
-def _boxed(logarithm: Any, lmbda: Any) -> Any:
-    return multiply(logarithm, call("exprel", multiply(lmbda, logarithm)))
+def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Any:
+    found = logarithm(x)
+    end = logical_and(equal(found, -math.inf), greater(lmbda, 0.0))  # where the power has the derivatives
+    base = add(x, 1.0) if logarithm is log1p else x
+    exponent = where(end, lmbda, 1.0)
+    at_the_end = divide(subtract(power(where(end, base, 1.0), exponent), 1.0), exponent)
+    inside = where(end, 0.0, found)
+    return where(end, at_the_end, multiply(inside, call("exprel", multiply(lmbda, inside))))
 
 
 @ufunc("inv_boxcox")
@@ -160,9 +169,12 @@ def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
 
 def _unboxed(exponential: Any, y: Any, lmbda: Any) -> Any:
     y, lmbda = _floats(y, lmbda)
-    zero = equal(lmbda, 0.0)
-    safe = where(zero, 1.0, lmbda)
-    return where(zero, exponential(y), exponential(divide(log1p(multiply(safe, y)), safe)))
+    z = multiply(lmbda, y)
+    near = less(absolute(z), 0.1)
+    safe = where(near, 1.0, lmbda)
+    # The logarithm of 1 + z, over z: near 0 as a function that has its derivatives there.
+    of_z = call("hyp2f1", 1.0, 1.0, 2.0, negative(where(near, z, 0.0)))
+    return exponential(where(near, multiply(y, of_z), divide(log1p(where(near, 0.5, z)), safe)))
 
 
 for _name, _function in {"sindg": sin, "cosdg": cos, "tandg": tan}.items():

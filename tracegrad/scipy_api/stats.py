@@ -226,13 +226,28 @@ class _Density:
     def __call__(self, x: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
         row, z = self.row, _standard(x, loc, scale)
         outside = self._outside(z, shapes)
-        found = row.log(z if outside is None else np.where(outside, _inside(row), z), *shapes)
+        safe = z if outside is None else np.where(outside, _inside(row), z)
+        found = row.log(safe, *shapes)
+        if self.outer is not None:
+            found = self._by_powers(safe, shapes, found)
+            found = found if outside is None else np.where(outside, 0.0, found)
+            return _checked(found if _is_one(scale) else found / scale, row, shapes, scale)
         if outside is not None:
             found = np.where(outside, -math.inf, found)
+        if row.open:  # the slope of what falls to -inf there
+            start = z == row.low
+            found = np.where(start, np.log(np.where(start, z - row.low, 1.0)), found)
         if not _is_one(scale):
             found = found - np.log(scale)
-        found = _checked(found, row, shapes, scale)
-        return found if self.outer is None else self.outer(found)
+        return _checked(found, row, shapes, scale)
+
+    def _by_powers(self, z: Any, shapes: list[Any], log: Any) -> Any:
+        """The density, by its factors where one is 0 or infinite, and the logarithm has no derivatives."""
+        if self.row.powers is None:
+            return self.outer(log)
+        end = np.isinf(log)
+        first = np.where(end, z, _inside(self.row))
+        return np.where(end, self.row.powers(first, *shapes), self.outer(np.where(end, 0.0, log)))
 
     def _outside(self, z: Any, shapes: list[Any]) -> Any:
         row = self.row
@@ -242,6 +257,8 @@ class _Density:
             bounds.append(np.floor(z) != z)
             if len(row.signs) == 2:
                 bounds.append(z > shapes[0])  # more than there are
+        elif self.outer is not None:  # where an infinite slope of the logarithm would meet the density 0
+            bounds += [z == end for end in (-math.inf, math.inf) if row.low <= end <= row.high]
         outside: Any = None
         for each in bounds:
             outside = each if outside is None else outside | each
@@ -255,14 +272,22 @@ class _Cumulative:
     def __call__(self, x: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
         row, z = self.row, _standard(x, loc, scale)
         z = np.floor(z) if self.discrete else z
-        under, over = z < row.low, z > row.high
+        under, over = self._ends(z)
         # An end is inside: there the function has its limit, and its slope.
         safe = np.where(under | over, _inside(row), z)
-        if not self.discrete and row.low > -math.inf:
-            start = z == row.low
+        start = z == row.low if not self.discrete and row.low > -math.inf else None
+        if start is not None:
             under, safe = under | start, np.where(start, _inside(row), safe)
         found = np.where(under, self.below, np.where(over, self.above, self.function(safe, *shapes)))
+        if start is not None and self.below == -math.inf:  # it rises from there
+            found = np.where(start, np.log(np.where(start, z - row.low, 1.0)), found)
         return _checked(found, row, shapes, scale)
+
+    def _ends(self, z: Any) -> tuple[Any, Any]:
+        """Where z is outside; at an infinite end as well, if the function has a finite value there."""
+        row = self.row
+        under = z <= row.low if row.low == -math.inf < self.below else z < row.low
+        return under, z >= row.high if row.high == math.inf and self.above > -math.inf else z > row.high
 
 
 class _Inverse:
