@@ -269,7 +269,7 @@ arctan = op("arctan(x)", np.arctan, "arctan(x)", _arctan_rule, on_complex=HOLOMO
 
 
 def _is_infinite(x: Any) -> Any:
-    return math.isinf(x) if is_literal(x) else isinf(x)
+    return False if is_literal(x) else isinf(x)
 
 
 def _unless_odd(odd: Any, x: Any) -> Any:
@@ -300,7 +300,8 @@ def _along(t: Any, ans: Any, x: Any, y: Any) -> Any:
     """t * x / ans: 0 at the origin; nan where both are infinite, and there is no direction."""
     far = isinf(ans)
     odd = logical_or(equal(ans, 0), far)
-    direction = where(logical_and(isinf(x), _is_infinite(y)), math.nan, where(isinf(x), sign(x), 0.0))
+    apart = sign(multiply(subtract(x, y), add(x, y)))  # nan where both are infinite
+    direction = where(isinf(x), multiply(sign(x), apart), 0.0)
     return multiply(t, where(far, direction, divide(where(odd, 0.0, x), where(odd, 1.0, ans))))
 
 

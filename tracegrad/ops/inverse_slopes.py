@@ -38,6 +38,11 @@ def _above(k: Any) -> Any:
     return add(floor(k), 1.0)
 
 
+def _whole(n: Any) -> Any:
+    """A number of draws, as SciPy reads it."""
+    return float(math.floor(n)) if type(n) in LITERALS else floor(n)
+
+
 def _over(x: Any, *others: Any) -> Any:
     for y in others:
         x = divide(x, y)
@@ -47,7 +52,7 @@ def _over(x: Any, *others: Any) -> Any:
 # -- counts: the binomial, the negative binomial and the Poisson distribution ------------------------------------
 def _bdtr(sign: float) -> Slope:
     def found(ans: Any, k: Any, n: Any, p: Any) -> Any:
-        draws = math.floor(n) if type(n) in LITERALS else floor(n)  # as SciPy reads it
+        draws = _whole(n)
         inside = less(floor(k), draws)
         rest = where(inside, subtract(draws, floor(k)), 1.0)
         return where(inside, multiply(beta_density(rest, _above(k), subtract(1.0, p)), sign), 0.0)
@@ -56,11 +61,11 @@ def _bdtr(sign: float) -> Slope:
 
 
 def _nbdtr(sign: float) -> Slope:
-    return lambda ans, k, n, p: multiply(beta_density(n, _above(k), p), sign)
+    return lambda ans, k, n, p: multiply(beta_density(_whole(n), _above(k), p), sign)
 
 
 def _bdtri(ans: Any, k: Any, n: Any, y: Any) -> Any:
-    return divide(-1.0, beta_density(subtract(n, floor(k)), _above(k), subtract(1.0, ans)))
+    return divide(-1.0, beta_density(subtract(_whole(n), floor(k)), _above(k), subtract(1.0, ans)))
 
 
 def _binomial(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
@@ -163,7 +168,7 @@ INVERSES: dict[str, tuple[Slope, ...]] = {
     "bdtrin": _solved(_of_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
     "nbdtr": (_STEPS, _STEPS, _nbdtr(1.0)),
     "nbdtrc": (_STEPS, _STEPS, _nbdtr(-1.0)),
-    "nbdtri": (_STEPS, _STEPS, lambda ans, k, n, y: divide(1.0, beta_density(n, _above(k), ans))),
+    "nbdtri": (_STEPS, _STEPS, lambda ans, k, n, y: divide(1.0, beta_density(_whole(n), _above(k), ans))),
     "nbdtrik": _from_0(_solved(_of_negative_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
     "nbdtrin": _solved(_of_negative_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
     "pdtri": (_STEPS, lambda ans, k, y: negative(of_quantile(ans, gamma_density(_above(k), ans)))),

@@ -26,6 +26,7 @@ from tracegrad.ops.elementwise import (
     floor,
     floor_divide,
     greater_equal,
+    isinf,
     isnan,
     less,
     logical_and,
@@ -272,7 +273,8 @@ def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any,
     last = _at(ordered, ordered.shape[-1] - 1)
     if x.dtype.kind != "f" or method in _DISCRETE:
         return below, last
-    return where(equal(below, above), below, _between(below, above, to_dtype(part, x.dtype))), last
+    same = logical_and(equal(below, above), isinf(below))  # which have no difference
+    return where(same, below, _between(below, above, to_dtype(part, x.dtype))), last
 
 
 def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
