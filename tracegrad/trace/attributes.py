@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
+from collections import UserDict
 from typing import Any
 
 from tracegrad.trace.classes import dispatched, genuine, hook
 from tracegrad.trace.lent import LentDict
 from tracegrad.trace.namespaces import EMPTY
 from tracegrad.trace.sources import Attribute, Item, Source, Static
+from tracegrad.trace.users import is_user_code, is_user_file
 
 __all__ = [
-    "Written", "another_dict", "assume_no_own", "data_names", "descriptor", "dict_of", "getter", "is_dict_of",
-    "lend_dict", "of_class", "own", "runs_code", "static", "writes_of",
+    "LABELS", "Written", "another", "assume_no_own", "data_names", "descriptor", "dict_of", "getter", "is_dict_of",
+    "is_of_python", "lend_dict", "of_class", "of_python", "own", "runs_code", "static", "writes_of",
 ]  # fmt: skip
 
 _get = object.__getattribute__
@@ -64,16 +67,59 @@ def own(owner: Any, name: str) -> Source:
     return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
 
 
+# -- names of Python's form -------------------------------------------------------------------------------------------
+# What Python puts into functions and classes, which tells of them, and is taken to stay.
+LABELS = {
+    *vars(type("_", (), {})), "__abstractmethods__", "__annotations__", "__class_getitem__", "__dataclass_fields__",
+    "__dataclass_params__", "__isabstractmethod__", "__match_args__", "__orig_bases__", "__orig_class__",
+    "__parameters__", "__signature__", "__slots__", "__subclasshook__", "__type_params__",
+}  # fmt: skip
+_OF_USER_DICT = UserDict.__len__.__code__.co_filename
+# What `object` has in C for attributes: it is to ask and to write the shadow.
+_OF_ATTRIBUTES = ("__delattr__", "__getattribute__", "__setattr__")
+# What it has in C for all of them at once: it reads the object past the shadow.
+_OF_STATES = ("__dir__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeof__")
+
+
+def is_of_python(owner: Any, name: str) -> bool:
+    """Whether an attribute of an object from outside means what Python itself knows by that name; others of that form
+    are the user's, as `__wrapped__` of a decorator is."""
+    if not (name.startswith("__") and name.endswith("__")):
+        return False
+    real = _get(owner, "_real")
+    if name in getattr(real, "__dict__", ()):
+        return False
+    has = next((c for c in type(real).__mro__ if name in vars(c)), None)
+    if has is None or name in vars(_get(owner, "__class__")):
+        return has is not None
+    return name in LABELS or not is_user_code(has)
+
+
+def of_python(owner: Any, name: str) -> Any:
+    """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
+    world, real, cls = _get(owner, "_world"), _get(owner, "_real"), _get(owner, "__class__")
+    if not world.open:
+        return getattr(real, name)
+    asks = sys._getframe(2).f_code.co_filename
+    if name == "__class__" and (asks == _OF_USER_DICT or is_user_file(asks)):
+        world.natives.note(type(real))  # it may make objects of the class, or call its methods; ours asks for the type
+    if name in _OF_STATES:
+        raise world.builder.gives_up(f"{name} of {_get(owner, '_source')} reads all that it holds; use vars(x)")
+    own = static(cls, name) if name in _OF_ATTRIBUTES else vars(cls).get(name)
+    return types.MethodType(own, owner) if isinstance(own, types.FunctionType) else getattr(real, name)
+
+
 # -- the `__dict__` of an object ---------------------------------------------------------------------------------------
 class Written(dict[str, Any]):
     """What is written to the shadow of an object: its own `__dict__`, unless traced code has given it another one."""
 
 
-def another_dict(owner: Any) -> BaseException:
-    """What ends the trace where traced code assigns the `__dict__` of an object: others may have that dict too."""
-    failure: BaseException = _get(owner, "_world").builder.gives_up(
-        f"the __dict__ of {_get(owner, '_source')} is assigned; assign its items instead"
-    )
+def another(owner: Any, name: str) -> BaseException:
+    """What ends the trace where traced code assigns the `__dict__` of an object, which others may have too, or its
+    `__class__`, which decides what all that follows means."""
+    instead = "assign its items instead" if name == "__dict__" else "make another object instead"
+    what = f"the {name} of {_get(owner, '_source')} is assigned; {instead}"
+    failure: BaseException = _get(owner, "_world").builder.gives_up(what)
     return failure
 
 
@@ -108,7 +154,7 @@ def writes_of(owner: Any) -> Any:
     writes = _get(owner, "__dict__")
     if _get(owner, "_world").open:
         if type(writes) is not Written:
-            raise another_dict(owner)
+            raise another(owner, "__dict__")
         if writes and "__dict__" in _get(owner, "_known"):
             _move(owner, _get(owner, "_known")["__dict__"])
     return writes

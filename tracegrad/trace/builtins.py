@@ -13,6 +13,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ir import Value
+from tracegrad.ir.builder import recorder
 from tracegrad.numpy_api.creation import empty
 from tracegrad.numpy_api.faces import REWRITTEN, stands_for
 from tracegrad.numpy_api.operands import peer_of
@@ -158,8 +159,20 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return getattr(x, name, *default)
 
 
+def _dir(*args: Any) -> list[str]:
+    """`dir`: what is listed there of objects, classes and modules of the user's, no guard could ask for again."""
+    if not args:
+        return sorted(sys._getframe(1).f_locals)
+    world: Any = getattr(recorder(), "world", None)
+    of_users = isinstance(type(args[0]), type) and issubclass(type(args[0]), Shadowed | type | types.ModuleType)
+    if of_users and world is not None and world.open:
+        raise world.builder.gives_up("dir(x) asks for all names that an object, a class or a module has")
+    return dir(*args)
+
+
 BUILTINS: dict[str, Any] = {
     **EVALUATED,
+    "dir": _dir,
     "getattr": _getattr,
     "hasattr": _hasattr,
     "isinstance": _isinstance,

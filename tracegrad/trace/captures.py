@@ -57,7 +57,7 @@ from tracegrad.trace.natives import Natives
 from tracegrad.trace.outside import opaque_function, opaque_object
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
-from tracegrad.trace.templates import Same
+from tracegrad.trace.templates import Same, attributes
 from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
 
@@ -416,7 +416,10 @@ class World(Assumptions):
             self.assume(source, "type", type(value))
             return self.writes.lend(value, source, self)
         if not tree.is_node(value):
-            return self.writes.copied(copied(value), source)
+            made = self.enter(value, copied(value))
+            for name, x in attributes(made).items():
+                object.__setattr__(made, name, self.translate(x, Attribute(source, name)))
+            return self.writes.copied(made, source)
         self.assume(source, "keys", keys_of(value))
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])

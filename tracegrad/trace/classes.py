@@ -118,7 +118,7 @@ _MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod
 def genuine(x: Any) -> Any:
     """What a class has, but for traces."""
     if isinstance(x, types.FunctionType):
-        return x.__wrapped__ if x.__code__ is _CODE else x  # type: ignore[attr-defined]
+        return x.__closure__[0].cell_contents if x.__code__ is _CODE and x.__closure__ else x
     return x.genuine if isinstance(x, _MADE) else x
 
 
@@ -243,17 +243,25 @@ def for_c(name: str, found: Any) -> Any:
     """What a method gives: by `__array__`, C code is given the elements, and a guard is left on them."""
     if name != "__array__" or not isinstance(found, Value) or sys._getframe(2).f_code is of_protocol.__code__:
         return found
-    here: Any = found.builder
-    lost = here.here().is_differentiated(found.node)
-    return np.asarray(found) if lost else here.observe(found, "the elements")
+    traced: Any = found
+    return np.asarray(found) if traced._is_differentiated() else traced.builder.observe(found, "the elements")
 
 
 def _function(real: Any) -> Any:
     def method(*args: Any, **kwargs: Any) -> Any:
         world: Any = getattr(recorder(), "world", None)
-        return real(*args, **kwargs) if world is None else for_c(real.__name__, world.method(real)(*args, **kwargs))
+        if world is None:
+            return real(*args, **kwargs)
+        if real.__name__ == "__new__":
+            made = world.method(real)(*args, **kwargs)
+            return world.natives.initialized(made, sys._getframe(1), *args, **kwargs)
+        return for_c(real.__name__, world.method(real)(*args, **kwargs))
 
-    return functools.wraps(real)(method)
+    made = functools.wraps(real)(method)
+    inside = vars(real).get("__wrapped__")
+    if isinstance(inside, types.FunctionType):  # what a decorator of the user's is around
+        made.__wrapped__ = _asking(inside)
+    return made
 
 
 _CODE = _function(lambda: None).__code__

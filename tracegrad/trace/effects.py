@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import keyword
 import re
 import types
@@ -57,6 +58,7 @@ STATEMENTS = {
     "contents": "h.clear(); h.update(v)",
     "queue": "h.clear(); h.extend(v)",
     "cell": "h.cell_contents = v",
+    "beneath": "change_beneath(h, k, v)",
 }
 
 
@@ -71,16 +73,48 @@ def delete_static(x: Any, name: str) -> None:
         (type if isinstance(x, type) else object).__delattr__(x, name)
 
 
+def set_attribute(x: Any, name: str, value: Any) -> None:
+    """Let an object have this attribute, whatever its class does in Python then."""
+    cls: Any = type(x)
+    _in_c(cls, "__setattr__")(x, name, value)
+
+
 def delete_attribute(x: Any, name: str) -> None:
     """Let an object no longer have this attribute, if it has it, whatever its class does in Python then."""
-    slots = (vars(c).get("__delattr__") for c in type(x).__mro__)
+    cls: Any = type(x)
     with contextlib.suppress(AttributeError):
-        next(f for f in slots if isinstance(f, types.WrapperDescriptorType))(x, name)
+        _in_c(cls, "__delattr__")(x, name)
 
 
+@functools.lru_cache(maxsize=1024)
+def _in_c(cls: Any, name: str) -> Any:
+    """What a class has in C under the name of a method: `object.__setattr__` refuses objects of others."""
+    several = [vars(c)[name] for c in cls.__mro__ if name in vars(c)]
+    return next(x for x in several if isinstance(x, types.WrapperDescriptorType))
+
+
+def _change_beneath(x: Any, step: tuple[str, Any], value: Any) -> None:
+    """Do an effect to a container of a class of the user's, whose own methods are not to run once more."""
+    kind, key = step
+    cls: Any = next(each for each in _CONTAINERS if isinstance(x, each))
+    if kind == "item":
+        cls.__setitem__(x, key, value)
+    elif kind == "no item":
+        cls.pop(x, key, None)
+    elif kind in ("extended", "added"):
+        (set.update if cls is set else cls.__iadd__)(x, value)
+    else:
+        cls.clear(x)
+        for each in value.items() if isinstance(value, dict) else ():
+            cls.__setitem__(x, *each)
+        if not isinstance(value, dict):
+            (set.update if cls is set else cls.__iadd__)(x, value)
+
+
+_CONTAINERS: tuple[type, ...] = (list, deque, OrderedDict, dict, set, bytearray)
 NAMES = {
-    "set_attribute": object.__setattr__, "delete_attribute": delete_attribute,
-    "set_static": set_static, "delete_static": delete_static,
+    "set_attribute": set_attribute, "delete_attribute": delete_attribute, "set_static": set_static,
+    "delete_static": delete_static, "change_beneath": _change_beneath,
 }  # fmt: skip
 
 
@@ -178,10 +212,31 @@ def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
 class Watched:
     """A copy that traced code was given of a container at `source`, and what was in it then."""
 
-    __slots__ = ("before", "copy", "source")
+    __slots__ = ("_attributes", "_before", "copy", "source")
 
     def __init__(self, made: Any, source: Source):
-        self.copy, self.source, self.before = made, source, contents(made)
+        self.copy, self.source, self._before, self._attributes = made, source, contents(made), _own_of(made)
+
+    def changes(self, template: Template) -> Iterator[Effect]:
+        """The effects that make of the container, and of what it has for attributes, what the copy is now."""
+        found = changes(self.copy, self._before, self.source, template)
+        if not _is_own(self.copy):
+            yield from found
+            return
+        for e in found:
+            yield Effect("beneath", e.holder, (e.kind, e.key), e.piece)
+        kind = attribute_kind(type(self.copy))
+        yield from changed_names(_own_of(self.copy), self._attributes, self.source, template, kind)
+
+
+def _is_own(x: Any) -> bool:
+    cls: Any = type(x)
+    return issubclass(cls, _CONTAINERS) and is_user_code(cls)
+
+
+def _own_of(x: Any) -> dict[str, Any]:
+    """The attributes of a container of a class of the user's."""
+    return attributes(x) if _is_own(x) else {}
 
 
 def watched(x: Any, source: Source) -> Iterator[Watched]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import dis
 import enum
+import functools
+import itertools
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -78,6 +80,8 @@ class Natives:
             return False
         if type(x) not in _HELD and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
             return False
+        if self.world.writes.rewritten(cls, name):  # what traced code has put there is real
+            return False
         self._places[id(x)] = Static(cls, name)
         return True
 
@@ -135,6 +139,19 @@ class Natives:
         for _, held, before in self._as_they_are.values():
             held.clear()
             held.update(before)
+
+    def initialized(self, made: Any, asks: types.FrameType, cls: type, *args: Any, **kwargs: Any) -> Any:
+        """What `__new__` has given, with Python's `__init__` done to it where the frame calls the class: what stands
+        for an object from outside, as one that a class keeps for each name, is of no class that Python would know."""
+        real = shadow.unshadowed(made)
+        if real is made or not issubclass(type(real), cls) or hook(type(real), "__init__") is None:
+            return made
+        calls = _calls_of_new(asks.f_code)
+        if calls is None:
+            raise self.world.builder.gives_up(f"{cls.__qualname__}.__new__ gives an object from outside")
+        if asks.f_lasti not in calls:
+            made.__init__(*args, **kwargs)
+        return made
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""
@@ -261,6 +278,31 @@ class Natives:
         self.world.assume(source, "is", value)
 
 
+@functools.lru_cache(maxsize=4096)
+def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
+    """The instructions that call a method `__new__`; None where that cannot be told from calls of classes."""
+    if "__new__" not in (*code.co_names, *code.co_consts):
+        return frozenset()
+    if "__new__" in code.co_consts:
+        return None
+    found: set[int] = set()
+    depth = None  # of the stack, from where such a method was loaded
+    for step, following in itertools.pairwise(dis.get_instructions(code)):
+        loads = step.argval == "__new__" and step.opname in _LOADS_ATTRIBUTE
+        if depth is not None:
+            depth += dis.stack_effect(step.opcode, step.arg, jump=False)
+            if loads or step.opcode in dis.hasjrel:
+                return None
+            if depth < (step.opname == "PRECALL"):  # the first half of a call
+                found.update(range(step.offset, following.offset, 2))  # a frame may be at what caches a call
+            if depth < 0:
+                if not step.opname.startswith("CALL"):
+                    return None
+                depth = None
+        depth = 0 if loads else depth
+    return frozenset(found)
+
+
 def _names_in(function: Any) -> Iterator[str]:
     """The names and strings in the code of a function."""
     for code in _codes(function):
@@ -288,6 +330,7 @@ _HELD = LENT | {tuple, types.MethodType}
 # What leads to what the bases of a class have, where the class has something of the same name.
 _OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+_LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
 _LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
 
 

@@ -15,9 +15,8 @@ import dataclasses
 import dis
 import enum
 import functools
-import sys
 import types
-from collections import UserDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,14 +26,17 @@ from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.attributes import (
+    LABELS,
     Written,
-    another_dict,
+    another,
     assume_no_own,
     data_names,
     descriptor,
     getter,
+    is_of_python,
     lend_dict,
     of_class,
+    of_python,
     own,
     runs_code,
     static,
@@ -52,7 +54,7 @@ from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
 from tracegrad.trace.state import Called
-from tracegrad.trace.users import is_decorated, is_user_class, is_user_file, is_user_function
+from tracegrad.trace.users import is_decorated, is_user_class, is_user_function
 
 __all__ = [
     "COLLECTIONS", "EMPTY", "VALUES", "Globals", "contents", "function", "has_user_attributes", "is_structural",
@@ -214,9 +216,8 @@ def is_structural(x: Any) -> bool:
 
 
 def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
-    """The attribute of a function that its shadow gets; those with names of Python's form are labels, but what a
-    decorator wraps."""
-    if name.startswith("__") and name.endswith("__") and name != "__wrapped__":
+    """The attribute of a function that its shadow gets; what Python itself gives functions are labels."""
+    if name in LABELS:
         return value
     return world.translate(value, Attribute(where, name))
 
@@ -270,8 +271,8 @@ class _Object(Shadowed):
         real, world = _get(self, "_real"), _get(self, "_world")
         if name == "__dict__" and world.open:
             return lend_dict(self)
-        if (name.startswith("__") and name.endswith("__")) or not world.open:
-            return _of_python(self, name)
+        if not world.open or is_of_python(self, name):
+            return of_python(self, name)
         found = static(type(real), name)
         if (get := getter(self, real, name, found)) is not None:
             return get()
@@ -341,24 +342,14 @@ def _delete(made: Any, name: str) -> None:
         write(made, name, EMPTY)
 
 
-def _of_python(made: Any, name: str) -> Any:
-    """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
-    world, real = _get(made, "_world"), _get(made, "_real")
-    asks = sys._getframe(2).f_code.co_filename
-    if name == "__class__" and (asks == _OF_USER_DICT or is_user_file(asks)):
-        world.natives.note(type(real))  # it may make objects of the class, or call its methods; ours asks for the type
-    own = vars(_get(made, "__class__")).get(name) if world.open else None
-    return types.MethodType(own, made) if isinstance(own, types.FunctionType) else getattr(real, name)
-
-
 def write(made: Any, name: str, value: Any) -> None:
     """Give the shadow of an object an attribute, or take it away (EMPTY); the object itself stays as it is."""
     world = _get(made, "_world")
     if not world.open:
         delattr(_get(made, "_real"), name) if value is EMPTY else setattr(_get(made, "_real"), name, value)
         return
-    if name == "__dict__":
-        raise another_dict(made)
+    if name in ("__dict__", "__class__"):
+        raise another(made, name)
     lent = _get(made, "_known").get("__dict__")
     if lent is None:
         _get(made, "__dict__")[name] = value
@@ -440,9 +431,6 @@ def has_user_attributes(x: Any) -> bool:
 # Objects that are only their attributes.
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"),
                ("collections", "UserDict"), ("collections", "UserList")}  # fmt: skip
-
-
-_OF_USER_DICT = UserDict.__len__.__code__.co_filename
 
 
 def user_object(world: Any, real: Any, source: Source) -> Any:

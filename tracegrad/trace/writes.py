@@ -247,7 +247,7 @@ class Writes:
                     lent, contents(loan.before), loan.source, template, dict.fromkeys(map(plain_key, loan.blind))
                 )
         for copy in list(self._copies.values()):
-            yield from changes(copy.copy, copy.before, copy.source, template)
+            yield from copy.changes(template)
         for x, before, source in self._held.values():
             yield from changes(x, before, source, template)
 
