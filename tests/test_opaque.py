@@ -10,6 +10,7 @@ import contextlib
 import copy
 import ctypes
 import ctypes.util
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -348,3 +349,116 @@ def test_a_mask_and_a_part_that_grows_are_given_as_they_are() -> None:
     grad = tg.grad(lambda x, mask: np.sum(f(x[mask])))
     for mask in ([True, False, True], [False] * 3, [True] * 3):
         np.testing.assert_allclose(grad(X, np.array(mask)), np.where(mask, np.cos(X), 0.0))
+
+
+# -- what plain Python would do ---------------------------------------------------------------------------------------
+def test_an_exception_that_is_caught_is_asked_for_again() -> None:
+    @tg.opaque
+    def root(x: Any) -> Any:
+        if x[0] < 0:
+            raise ValueError("negative")
+        return np.sqrt(plain(x))
+
+    def f(x: Any) -> Any:
+        try:
+            return np.sum(root(x))
+        except ValueError:
+            return -1.0
+
+    for first in (4.0, -4.0):
+        traced = tg.trace(f)
+        with pytest.warns(tg.PerformanceWarning, match="root raises ValueError"):
+            found = [float(traced(np.array([x]))) for x in (first, -first, first, 9.0, -9.0)]
+        assert found == [float(f(np.array([x]))) for x in (first, -first, first, 9.0, -9.0)]
+
+
+@pytest.mark.parametrize("number", [3, 3.0, True, 1j, np.float64(3), np.float32(3)])
+def test_numbers_of_python_stay_what_they_are(number: Any) -> None:
+    f = tg.opaque(lambda x: number)
+    for traced in (tg.trace(f), tg.trace(lambda x: (x, f(x))[1])):
+        assert type(traced(X)) is type(traced(X)) is type(number)
+    single = X.astype(np.float32)
+    assert tg.trace(lambda x: x * f(x))(single).dtype == (single * number).dtype
+    rule = tg.custom_vjp(lambda x: x)
+    rule.defvjp(lambda x: (x, None), lambda _, ct: (ct,))
+    assert type(tg.trace(rule)(number)) is type(number)
+
+
+@either
+def test_rules_that_are_given_anew_hold_from_then_on(compiled: bool) -> None:
+    f = tg.custom_vjp(tg.opaque(sine))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct,))
+    gradient = tg.grad(lambda x: np.sum(f(x)))
+    with jit(compiled):
+        for factor in (1.0, 2.0):
+            f.defvjp(lambda x: (f(x), x), lambda x, ct, factor=factor: (ct * factor,))
+            np.testing.assert_allclose(gradient(X), np.full(3, factor))
+    g = tg.custom_jvp(tg.opaque(sine))
+    for factor in (1.0, 2.0):
+        g.defjvps(lambda t, y, x, factor=factor: t * factor)
+        np.testing.assert_allclose(tg.jvp(g, (X,), (T,))[1], T * factor)
+
+
+@either
+def test_methods_are_bound_as_python_binds_them(compiled: bool) -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.rate = 2.0
+
+        @tg.opaque
+        def scaled(self, x: Any) -> Any:
+            return plain(x) * plain(self.rate)
+
+        @tg.custom_vjp
+        @tg.opaque
+        def ruled(self, x: Any) -> Any:
+            return plain(x) * plain(self.rate)
+
+        ruled.defvjp(lambda self, x: (self.ruled(x), x), lambda x, ct: (None, ct * 7.0))
+
+        @staticmethod
+        @tg.opaque
+        def free(x: Any) -> Any:
+            return plain(x) + 1
+
+        @classmethod
+        @tg.opaque
+        def of_class(cls, x: Any) -> Any:
+            return plain(x) + len(cls.__name__)
+
+        cosine = tg.opaque(math.cos)  # in C: no method
+
+    model = Model()
+    f = tg.trace(lambda x: model.scaled(x) + model.free(x) + Model.free(x) + model.of_class(x) + model.cosine(0.0))
+    gradient = tg.grad(lambda x: np.sum(model.ruled(x) + Model.ruled(model, x)))
+    with jit(compiled):
+        for rate in (2.0, 3.0):
+            model.rate = rate
+            np.testing.assert_allclose(f(X), rate * X + 2 * (X + 1) + X + 5 + 1.0)
+            np.testing.assert_allclose(gradient(X), np.full(3, 14.0))
+
+
+def test_a_method_sees_what_was_written_before() -> None:
+    class Model:
+        rate = 1.0
+
+        @tg.opaque
+        def scaled(self, x: Any) -> Any:
+            return plain(x) * plain(self.rate)
+
+    model = Model()
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        model.rate = model.rate + 1
+        return model.scaled(x)
+
+    with pytest.warns(tg.PerformanceWarning, match="after something outside was changed"):
+        found = [f(X) for _ in range(3)]
+    np.testing.assert_allclose(found, [X * 2, X * 3, X * 4])
+
+
+def test_arrays_of_a_subclass_are_refused_by_name() -> None:
+    f = tg.trace(tg.opaque(lambda x: np.ma.masked_array(x, mask=x > 1)))
+    with pytest.raises(UnsupportedError, match="MaskedArray, of a subclass of ndarray"):
+        f(X)

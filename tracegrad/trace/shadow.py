@@ -47,7 +47,7 @@ from tracegrad.trace.callees import marked
 from tracegrad.trace.classes import for_c, genuine, hook
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
-from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.instructions import attributes_in
 from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
@@ -217,7 +217,7 @@ def is_structural(x: Any) -> bool:
 
 def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
     """The attribute of a function that its shadow gets; what Python itself gives functions are labels."""
-    if name in LABELS:
+    if name in LABELS or name == DERIVED:
         return value
     return world.translate(value, Attribute(where, name))
 

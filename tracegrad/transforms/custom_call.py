@@ -10,14 +10,16 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import located
-from tracegrad.ops import Carrier
+from tracegrad.ops import Carrier, Op
 from tracegrad.ops.linear import full
 from tracegrad.pickling import reference
 from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.describe import Description, describe, signature_of
-from tracegrad.transforms.opaque import OpaqueFunction, as_result
+from tracegrad.trace.inline import DERIVED
+from tracegrad.trace.sources import Attribute, Fixed, Source
+from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
 
 __all__ = ["Call", "CustomRule", "keep", "kept"]
 
@@ -39,13 +41,26 @@ class CustomRule:
         name = self.who.name.rpartition(".")[2].strip("<>")
         self._called: Any = type(name, (self._function,), {})
 
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        return bound(self, held)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._require_rule()
+        self._guard_rules()
         call = Call(self, _positional(self, args, kwargs))
         if not any(isinstance(x, Carrier) for x in call.leaves):
             return inlined(self.fun)(*call.given)
         outputs = self._called.apply(call, *call.leaves)
         return tree.unflatten(call.result, outputs)
+
+    def _guard_rules(self) -> None:
+        """Guard that the rules stay those that a trace has found, for they can be given anew."""
+        world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
+        place: Source | None = None if world is None else world.place_of(self)
+        if place is None and DERIVED in vars(self) and world is not None and world.open:  # what is called itself
+            place = Fixed(self, self.who.name)
+        for name, rule in self._rules().items() if place is not None else ():
+            world.assume(Attribute(place, name), "is", rule)
 
     def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for batches of the opaque function that this is of, as its `defvmap`."""

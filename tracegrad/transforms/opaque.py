@@ -7,6 +7,7 @@ an error, and a rule around the function (`custom_vjp`, `custom_jvp`) gives it.
 from __future__ import annotations
 
 import functools
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,9 +23,10 @@ from tracegrad.settings import opaque as opaque_package
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.opaque import is_traced, key_of
 from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.trace.builtins import unshadowed
 from tracegrad.trace.describe import describe
 
-__all__ = ["OpaqueFunction", "as_result", "opaque"]
+__all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
 
 _MOST = 256  # kinds of arguments of a function, whose results are remembered
 
@@ -162,6 +164,20 @@ def _asked(builder: Any) -> dict[Any, Any]:
     return _ASKED.setdefault(builder, {})
 
 
+def bound(rule: Any, held: Any) -> Any:
+    """A function with a rule as an attribute of a class: a method, if the function that it is around would be one."""
+    return types.MethodType(rule, held) if held is not None and hasattr(type(rule.fun), "__get__") else rule
+
+
+def _real(world: Any, x: Any) -> Any:
+    """An argument as code that no trace enters gets it: an object from outside as it is, and as it was."""
+    real = unshadowed(x)
+    if real is not x and world.open and world.writes.places():
+        text = "an opaque function is given an object from outside after something outside was changed"
+        raise world.builder.gives_up(f"{text}; call it before, or give it what is needed of the object")
+    return real
+
+
 def _name_of(fun: Any) -> str:
     """A function of ctypes has a name of its own, which is not where others have theirs."""
     own = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
@@ -191,11 +207,17 @@ class OpaqueFunction:
         self.batch = rule
         return rule
 
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        return bound(self, held)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
         call = _Call(self, structure)
         builder: Any = Op.ambient() if Op.ambient is not None else None
-        if getattr(builder, "world", None) is None:
+        world = getattr(builder, "world", None)
+        if world is not None:
+            leaves = [_real(world, x) for x in leaves]
+        if world is None:
             if not any(isinstance(x, Carrier) for x in leaves):
                 return self.fun(*args, **kwargs)
             outputs = self._called.apply(call, *leaves)

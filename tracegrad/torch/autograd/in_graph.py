@@ -181,6 +181,7 @@ def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
     results = custom_call(*arrays, *inputs, *captured, count=len(arrays), rule=rule) if arrays else ()
     fixed = zip(_among(call.outputs, results), call.given, call.outputs)
     shown = [stop_gradient(x) if id(y) in constant and isinstance(z, Carrier) else x for x, y, z in fixed]
+    shown = [z._weakened(x) if getattr(z, "weak", False) else x for x, z in zip(shown, call.outputs)]
     call.connect([x for x in shown if isinstance(x, Carrier)], inputs)
     return shown
 

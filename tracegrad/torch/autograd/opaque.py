@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, aval_of, short_name
 from tracegrad.errors import PerformanceWarning, ShapeError, TraceError, UnsupportedError, located
 from tracegrad.numpy_api import ArrayMethods
+from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, Op
 from tracegrad.ops.custom import ForEach, opaque
 from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
@@ -79,6 +80,9 @@ class Opaque:
             if result is None:
                 raise
             return self.cls._context_cls(), result
+        except Exception as error:
+            arrays[0].builder.world.raises_aside(self.cls.__name__, error)
+            raise
         self.first = (examples, *found, arrays[0].builder.world)
         self.cls._remember(self.args, kinds, found[1])
         return found
@@ -136,6 +140,7 @@ def _several(result: Any) -> tuple[Any, ...]:
 
 def _known(cls: Any, x: Any) -> Any:
     """What is known of an output in every call: its aval, or what it is."""
+    require_plain(x, lambda: f"{cls.__name__} is opaque to traces, and what it returns")
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
         return aval_of(np.asarray(x))
     if x is not None and not isinstance(x, str | bytes):
