@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import operator
 import threading
 from collections import OrderedDict, deque
 
@@ -351,3 +352,65 @@ def test_an_object_that_gives_traced_elements_to_c_code_is_traced():
     for k in range(2):
         table.x = np.arange(3.0) + k
         assert f(np.ones(3)) == pytest.approx(2 * np.sum(table.x) + 3)
+
+
+@program
+def test_what_a_staticmethod_holds_is_traced(trace):
+    scale = [1.0]
+
+    class Other:
+        rate = 2.0
+
+        def __init__(self):
+            self.calls = 0
+
+        def times(self, x):
+            self.calls += 1
+            return x * self.rate * scale[0]
+
+        def __call__(self, x):
+            return self.times(x) + 1
+
+    other = Other()
+
+    class Holder:
+        method = staticmethod(other.times)
+        called = staticmethod(other)
+        part = staticmethod(functools.partial(other.times))
+
+    holder = Holder()
+
+    @trace
+    def step(x):
+        return sum(f(x) for f in (Holder.method, holder.method, Holder.called, holder.called, Holder.part, holder.part))
+
+    for k in range(3):
+        scale[0], other.rate = k + 1.0, k + 2.0
+        yield step(np.ones(2)), other.calls, Holder.called.rate
+
+
+@program
+def test_getters_of_properties_that_are_no_functions(trace):
+    scale = [1.0]
+
+    class Thing:
+        def __init__(self):
+            self.value = 3.0
+
+        def scaled(self, by=1.0):
+            return self.value * scale[0] * by
+
+        double = property(functools.partial(scaled, by=2.0))
+        third = property(operator.methodcaller("scaled", 1 / 3))
+        own = property(operator.attrgetter("value"))
+
+    thing = Thing()
+
+    @trace
+    def step(x):
+        made = Thing()
+        return x * thing.double + thing.third + thing.own + made.double + made.third + made.own
+
+    for k in range(4):
+        scale[0], thing.value = k + 1.0, 2.0 * k
+        yield step(np.ones(2))

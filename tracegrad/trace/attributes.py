@@ -35,7 +35,7 @@ def of_class(owner: Any, name: str) -> Source:
 def getter(owner: Any, real: Any, name: str, found: Any) -> Any:
     """What computes the attribute, if the class of the object has a property or a descriptor of the user's for it."""
     world = _get(owner, "_world")
-    if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+    if isinstance(found, property) and found.fget is not None:
         world.assume(of_class(owner, name), "is", found)
         return functools.partial(world.adopt(found.fget), owner)
     if type(found) is functools.cached_property and name not in getattr(real, "__dict__", ()):
@@ -185,7 +185,7 @@ def _computed_once(owner: Any, name: str, compute: Any) -> Any:
 def _is_data(x: Any) -> bool:
     """Whether a property or a descriptor of the user's is asked before what the object itself has."""
     asked = hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
-    return asked or (isinstance(x, property) and isinstance(x.fget, types.FunctionType))
+    return asked or (isinstance(x, property) and x.fget is not None)
 
 
 def descriptor(owner: Any, name: str, found: Any) -> Any:

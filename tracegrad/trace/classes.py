@@ -110,6 +110,15 @@ class _Held:
         return self.__get__(None)(*args, **kwargs)
 
 
+class _StaticHeld(_Held):
+    """A `staticmethod` of what is no function: a method of an object, or an object that can be called."""
+
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        world: Any = getattr(recorder(), "world", None)
+        inside = self.genuine.__func__
+        return inside if world is None else world.natives.held(inside)
+
+
 CACHED = type(functools.lru_cache(len))
 _HELD: tuple[Any, ...] = (CACHED, functools.partial, np.vectorize)
 _MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _Held)
@@ -213,6 +222,8 @@ def _asking(x: Any, holds: bool = False) -> Any:
         if any(map(_differ, parts, (x.fget, x.fset, x.fdel))):
             makes: Any = _Property
             made = makes(*parts, x.__doc__)
+    elif type(x) is staticmethod and _is_held(x.__func__):
+        return _StaticHeld(x)
     elif type(x) in (classmethod, staticmethod) and _asking(x.__func__) is not x.__func__:
         made = (_ClassMethod if type(x) is classmethod else _StaticMethod)(_asking(x.__func__))
     elif any(map(is_user_function, functions_of(x))):
@@ -220,6 +231,12 @@ def _asking(x: Any, holds: bool = False) -> Any:
     if made is not x:
         made.genuine = x
     return made
+
+
+def _is_held(x: Any) -> bool:
+    """Whether what a `staticmethod` has is no function, but runs code of the user's: as a method of an object does."""
+    kind: Any = type(x)
+    return kind is types.MethodType or kind in _HELD or (is_user_code(kind) and not isinstance(x, type))
 
 
 def _asking_of_functools(x: Any) -> Any:
