@@ -57,8 +57,7 @@ from tracegrad.trace.natives import Natives
 from tracegrad.trace.outside import opaque_function, opaque_object
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
-from tracegrad.trace.templates import Same, attributes
-from tracegrad.trace.tries import within_try
+from tracegrad.trace.templates import Same
 from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
 
@@ -122,15 +121,6 @@ class World(Assumptions):
             return inlined
         called: Callable[..., Any] = self.adopt(fun)
         return called
-
-    def raises_aside(self, name: str, error: Exception) -> None:
-        """End the trace where traced code may catch what code that runs as it is has raised, for another value not."""
-        if self.open and not self.once and within_try():
-            raise self.builder.gives_up(f"{name} raises {type(error).__name__}, which is caught") from error
-
-    def place_of(self, x: Any) -> Source | None:
-        """Where traced code has found an object."""
-        return self._places.get(id(x)) if self.open and not self.once else None
 
     def adopt(self, x: Any) -> Any:
         """What stands for `x`, which no source leads to: a function or object that was passed."""
@@ -426,10 +416,7 @@ class World(Assumptions):
             self.assume(source, "type", type(value))
             return self.writes.lend(value, source, self)
         if not tree.is_node(value):
-            made = self.enter(value, copied(value))
-            for name, x in attributes(made).items():
-                object.__setattr__(made, name, self.translate(x, Attribute(source, name)))
-            return self.writes.copied(made, source)
+            return self.writes.copied(copied(value), source, self, value)
         self.assume(source, "keys", keys_of(value))
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])

@@ -33,6 +33,7 @@ from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
 from tracegrad.trace.state import Called
+from tracegrad.trace.tries import within_try
 from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function, is_user_module
@@ -152,6 +153,15 @@ class Natives:
         if asks.f_lasti not in calls:
             made.__init__(*args, **kwargs)
         return made
+
+    def place_of(self, x: Any) -> Source | None:
+        """Where traced code has found an object."""
+        return self.world._places.get(id(x)) if self.world.open and not self.world.once else None
+
+    def raises_aside(self, name: str, error: Exception) -> None:
+        """End the trace where traced code may catch what code that runs as it is has raised, for another value not."""
+        if self.world.open and not self.world.once and within_try():
+            raise self.world.builder.gives_up(f"{name} raises {type(error).__name__}, which is caught") from error
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""

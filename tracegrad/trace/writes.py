@@ -31,8 +31,8 @@ from tracegrad.trace.effects import (
 )
 from tracegrad.trace.inline import DERIVED
 from tracegrad.trace.lent import LENT, lend
-from tracegrad.trace.sources import Cell, Fixed, Item, Source, Static, Variable
-from tracegrad.trace.templates import Found, Node, Piece, Same
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Static, Variable
+from tracegrad.trace.templates import Found, Node, Piece, Same, attributes
 
 __all__ = ["Writes"]
 
@@ -73,8 +73,13 @@ class Writes:
         """The lent containers."""
         return list(self._lent.values())
 
-    def copied(self, made: Any, source: Source) -> Any:
-        """`made`, the copy of the container that `source` has."""
+    def copied(self, made: Any, source: Source, world: Any = None, real: Any = None) -> Any:
+        """`made`, the copy of the container that `source` has; given the world and the `real` container, with what
+        stands for its attributes."""
+        if world is not None:
+            world.enter(real, made)
+            for name, x in attributes(made).items():
+                object.__setattr__(made, name, world.translate(x, Attribute(source, name)))
         self._copies[id(made)] = Watched(made, source)
         return made
 

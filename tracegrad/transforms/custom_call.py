@@ -56,7 +56,7 @@ class CustomRule:
     def _guard_rules(self) -> None:
         """Guard that the rules stay those that a trace has found, for they can be given anew."""
         world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
-        place: Source | None = None if world is None else world.place_of(self)
+        place: Source | None = None if world is None else world.natives.place_of(self)
         if place is None and DERIVED in vars(self) and world is not None and world.open:  # what is called itself
             place = Fixed(self, self.who.name)
         for name, rule in self._rules().items() if place is not None else ():

@@ -81,7 +81,7 @@ class Opaque:
                 raise
             return self.cls._context_cls(), result
         except Exception as error:
-            arrays[0].builder.world.raises_aside(self.cls.__name__, error)
+            arrays[0].builder.world.natives.raises_aside(self.cls.__name__, error)
             raise
         self.first = (examples, *found, arrays[0].builder.world)
         self.cls._remember(self.args, kinds, found[1])
