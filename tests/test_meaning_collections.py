@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pytest
-from meaning import program
+from meaning import compare, program
 
 MANY = 5000
 
@@ -183,3 +184,41 @@ def test_arrays_of_objects_texts_and_dates_are_made_in_the_function(trace: Any) 
     for names in (("a", "b", "b"), ("b", "a", "a")):
         yield f(np.arange(3.0), names)
         yield f(np.arange(3.0) + 1.0, names)
+
+
+# Two containers from outside, and what the second becomes: first as the other, then with one thing more.
+PAIRS: dict[str, tuple[Any, Any, Any]] = {
+    "lists": ([1, 2], [1, 2], lambda xs: xs.append(3)),
+    "lists of lists": ([[1], 2], [[1], 2], lambda xs: xs[0].append(3)),
+    "dicts": ({"a": 1}, {"a": 1}, lambda xs: xs.update(b=2)),
+    "sets": ({1, 2}, {1, 2}, lambda xs: xs.add(3)),
+    "deques": (deque([1, 2]), deque([1, 2]), lambda xs: xs.append(3)),
+}
+ASKED: dict[str, Any] = {
+    "text": lambda a, b: len(str(a)) + len(f"{b}") + len(f"{b!r}") + len("%s" % (b,)) + len(ascii(b)),  # noqa: UP031
+    "text of what is around it": lambda a, b: len(str([a, b])) + len(str({"a": b})) + len(str((b,))),
+    "equal": lambda a, b: (a == b) + 2 * (a != b) + 4 * (b == a),
+    "equal within": lambda a, b: ([a] == [b]) + 2 * (a in [b]) + 4 * [b].count(a),
+    "order": lambda a, b: 0 if isinstance(a, dict) else (a < b) + 2 * (a <= b) + 4 * (a > b) + 8 * (a >= b),
+}
+
+
+@pytest.mark.parametrize("mode", ["traced", "disabled"])
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("kind", PAIRS)
+def test_two_containers_are_compared_and_written_as_they_are(kind: str, asked: str, mode: str) -> None:
+    def script(trace: Any) -> Iterator[Any]:
+        a, b, change = deepcopy(PAIRS[kind])
+        ask = ASKED[asked]
+
+        @trace
+        def f(x: Any) -> Any:
+            return x * ask(a, b)
+
+        yield f(np.ones(2))
+        change(b)
+        yield f(np.ones(2))
+        change(a)
+        yield f(np.ones(2))
+
+    compare(script, mode)

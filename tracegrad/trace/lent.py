@@ -40,11 +40,15 @@ class Loan:
 
 
 def _touched(name: str, method: Any) -> Any:
-    """A method that reads: the container holds its translated items before."""
+    """A method that reads: the container holds its translated items before, and so do those that it is called with,
+    which C code reads past the methods of their classes."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._touch()
+        for x in args:
+            if isinstance(x, _Lent):
+                x._touch()
         return method(self, *args, **kwargs)
 
     return call
@@ -62,7 +66,7 @@ def _lent(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
     """Make a class lent: all methods of `cls` but the `writers` touch it."""
 
     def declare(made: Any) -> Any:
-        for c in (object, cls):
+        for c in (cls, object):  # a method of the class comes before what it overrides
             for name, method in vars(c).items():
                 if callable(method) and name not in _SILENT | writers and name not in vars(made):
                     setattr(made, name, _touched(name, method))
@@ -79,6 +83,11 @@ class _Lent:
 
     def _read(self, loan: Loan) -> None:
         raise NotImplementedError
+
+    def _named(self) -> str:
+        """Its text, for those of a class whose text names the class."""
+        self._touch()
+        return repr(self.__copy__())
 
     def _touch(self) -> None:
         """All of it is read."""
@@ -144,6 +153,8 @@ class LentDeque(_Lent, deque[Any]):
     def __copy__(self) -> Any:
         return deque(self, self.maxlen)
 
+    __repr__ = _Lent._named
+
 
 @_lent(set, {"add", "update", "__ior__"})
 class LentSet(_Lent, set[Any]):
@@ -166,6 +177,8 @@ class LentSet(_Lent, set[Any]):
     def __ior__(self, xs: Any) -> Any:  # type: ignore[misc]
         self.update(xs)
         return self
+
+    __repr__ = _Lent._named
 
 
 @_lent(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
