@@ -16,8 +16,33 @@ from tracegrad.trace.callees import marked
 
 X, V = np.array([1.3, 0.7, 0.4]), np.array([0.3, -0.5, 0.1])
 
+Scalar, Whole, Real = np.float64, np.int64, float
+OPERATIONS = {"times": float.__mul__, "minus": np.float64.__sub__}
+
+
+def of_either(x: Any) -> Any:
+    """Python takes the first way; an error that no Python raises would take the other."""
+    try:
+        return float.__mul__(x[0], x[1]) + 0 * x[0]
+    except TypeError:
+        return x[2]
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
     "float64": lambda x: np.float64(x[0]) * x[1],
+    "another_name_of_float64": lambda x: Scalar(x[0]) * Scalar([x[1], x[2]]),
+    "another_name_of_int64": lambda x: x[Whole(x[0])] * x[2],
+    "another_name_of_float": lambda x: Real(x[0]) * x[1],
+    "method_of_float": lambda x: float.__mul__(x[0], x[1]),
+    "method_of_float_and_an_int": lambda x: float.__pow__(float(x[0]), 2) * float.__neg__(x[1]),
+    "reflected_method_of_float": lambda x: float.__rsub__(x[0], 2.0) * x[1],
+    "method_of_float_and_no_float": lambda x: (float.__add__(x[0], x) is NotImplemented) * x[1],
+    "method_of_a_number_beside": lambda x: float.__truediv__(2.0, x[0]),
+    "method_that_asks_the_value": lambda x: float.is_integer(x[0]) + x[1],
+    "method_of_float64": lambda x: np.float64.__mul__(x[0], x[1]) + np.float64.sum(x[2]),
+    "methods_with_options": lambda x: np.float64.round(x[0], decimals=1) + np.float64.__add__(np.float64(2.0), x[1]),
+    "methods_in_a_table": lambda x: OPERATIONS["minus"](x[0], x[1]) * OPERATIONS["times"](x[0], x[1]),
+    "method_where_errors_are_caught": of_either,
     "float64_of_a_float": lambda x: np.float64(float(x[0])) * x[1],
     "float64_of_a_list": lambda x: np.float64([x[0], x[1] ** 2]),
     "exp": lambda x: np.exp([x[0], x[1] ** 2]),
@@ -121,3 +146,34 @@ def test_code_is_marked_once_and_stays_that_of_its_file() -> None:
     first, second, again = [marked(space["f"].__code__) for space in spaces]
     assert first is marked(spaces[0]["f"].__code__) is again
     assert (first.co_filename, second.co_filename) == ("one.py", "two.py")
+
+
+def test_an_undefined_function_is_the_error_that_python_raises() -> None:
+    def f(x: Any) -> Any:
+        try:
+            return undefined_function(x)  # type: ignore[name-defined]
+        except NameError as error:
+            return x, str(error), error.name
+
+    x = np.ones(2)
+    assert repr(tg.trace(f)(x)) == repr(f(x))
+
+
+def test_a_method_of_a_class_of_numbers_of_what_is_none_names_the_class_that_python_names() -> None:
+    def f(x: Any) -> Any:
+        try:
+            return float.__mul__(x, 2.0)
+        except TypeError as error:
+            return x.sum(), str(error)
+
+    x = np.ones(2)
+    assert repr(tg.trace(f)(x)) == repr(f(x))
+
+
+def test_the_classes_of_numbers_are_those_of_python_where_their_attributes_are_read() -> None:
+    def f(x: Any) -> Any:
+        asked = float.__name__, int.__doc__, float.__mul__ is float.__mul__, complex.__mro__[-1], np.float64.__name__
+        return x + 1, asked, float.fromhex("0x1p3"), int.from_bytes(b"12"), float.__eq__(1.0, 1.0)
+
+    x = np.ones(2)
+    assert repr(tg.trace(f)(x)) == repr(f(x))

@@ -7,11 +7,14 @@ of shadows it loads `float()` instead, which `shadow.Globals` knows.
 >>> marked((lambda x: (float(x), float)).__code__).co_names
 ('float', 'float()')
 
-So are NumPy's scalars and universal functions where `np` is asked for them by name, and what it gives is called, or a
-method of it named:
+So does each other global name that is called, since it may be one of these: `Scalar = np.float64`. NumPy's scalars and
+universal functions are told so too where `np` is asked for them by name, and what it gives is called, or a method of it
+named; and the classes of numbers where one of their methods is named:
 
 >>> marked((lambda x: (np.float64(x), np.float64)).__code__).co_names
 ('np', 'float64', 'float64()')
+>>> marked((lambda x, y: float.__mul__(x, y)).__code__).co_names
+('float', '__mul__', 'float()')
 
 `range`, `zip`, `enumerate` and `reversed` are others where a `for` loop calls them (`tracegrad.trace.rows`), and
 `is True` asks for traced truths (`tracegrad.trace.constants`).
@@ -30,23 +33,24 @@ from typing import Any
 import numpy as np
 
 from tracegrad.trace.constants import asking, plain
-from tracegrad.trace.conversions import CALLED
+from tracegrad.trace.conversions import CALLED, CLASSES
 from tracegrad.trace.entrances import entering, without_entrances
 from tracegrad.trace.listed import LISTED, METHODS, NAMES
 from tracegrad.trace.texts import READERS, reader_of
 
-__all__ = ["MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
+__all__ = ["LOOPED", "MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
 
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
-_CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items())}
+_CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items(), *CLASSES.items())}
 _KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # `double`, too
 _NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | READERS.keys()
 _MODULES = ("np", "numpy", *READERS.values())
 _LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 # Whether the last bit of what these are given says that a method is called.
 _BIT = sys.version_info >= (3, 12)
-_OF_LOOPS = frozenset(["enumerate", "range", "reversed", "zip"])
+LOOPED = frozenset(["enumerate", "range", "reversed", "zip"])
+_OF_NUMBERS = frozenset(["complex", "float", "int"])
 # What these return goes to C code, which takes nothing that stands for a number.
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
 
@@ -67,7 +71,9 @@ def marked(code: CodeType) -> CodeType:
 def _marked(code: CodeType, filename: str) -> CodeType:
     """Code that is equal may be of another file."""
     called = _NAMES | {name for name, _, _ in _calling(code)}
-    found = [name for name in code.co_names if name in called] if code.co_name not in _FOR_PYTHON else []
+    found = [] if code.co_name in _FOR_PYTHON else [name for name in code.co_names if name in called]
+    if code.co_name not in _FOR_PYTHON:  # last, as the places that an instruction can name are few
+        found += [name for name in _globals_called(code) if name not in found]
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
     made = entering(asking(_renamed(code, names, places, marked)))
@@ -90,15 +96,17 @@ def _renamed(
     if not places:
         return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
     steps, loads = bytearray(code.co_code), {load for _, load, _ in _calling(code)}
-    methods = _methods(code)
+    methods, classes = _methods(code), _classes(code)
     for k in range(0, len(steps), 2):
         place, called = divmod(steps[k + 1], 2)
         long = k and steps[k - 2] == _LONG
         name, bit = divmod(methods.get(k, 0), 2) if _BIT else (methods.get(k, 0), 0)
         if k in methods and not long and places.get(name, 128) < 128:
             steps[k + 1] = 2 * places[name] + bit if _BIT else places[name]
+        if k in classes and not long and places.get(place, 128) < 128:
+            steps[k + 1] = 2 * places[place]
         known = steps[k] == _LOAD and called and not long and places.get(place, 128) < 128
-        if known and (k in loads or code.co_names[place] not in _OF_LOOPS):
+        if known and (k in loads or code.co_names[place] not in LOOPED):
             steps[k + 1] = 2 * places[place] + 1
     return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
 
@@ -112,9 +120,28 @@ def _methods(code: CodeType) -> dict[int, int]:
     for x, y, z in zip(steps, steps[1:], steps[2:]):
         if x.opcode == _LOAD and x.argval in _MODULES and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
             followed = z.opname in _LOADS_ATTRIBUTE
-            if z.argval in METHODS if followed else _is_called(x, y, z):
+            if z.argval in METHODS or y.argval in _KINDS if followed else _is_called(x, y, z):
                 found[y.offset] = y.arg
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _classes(code: CodeType) -> frozenset[int]:
+    """The instructions that load Python's classes of numbers in order to ask them for a method."""
+    if _OF_NUMBERS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
+        return frozenset()
+    pairs = itertools.pairwise(_steps(code))
+    return frozenset([
+        x.offset for x, y in pairs
+        if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in _LOADS_ATTRIBUTE
+    ])  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _globals_called(code: CodeType) -> tuple[str, ...]:
+    """The global names that the code calls, but for those of which only loops see others."""
+    names = [x.argval for x in _steps(code) if x.opcode == _LOAD and (x.arg or 0) & 1]
+    return tuple(dict.fromkeys([name for name in names if name not in LOOPED and not name.endswith(MARK)]))
 
 
 def _is_called(x: dis.Instruction, y: dis.Instruction, z: dis.Instruction) -> bool:
@@ -146,9 +173,9 @@ def _steps(code: CodeType) -> list[dis.Instruction]:
 
 @functools.lru_cache(maxsize=4096)
 def _calling(code: CodeType) -> tuple[tuple[str, int, int], ...]:
-    """The `for` loops over what a call of a name of `_OF_LOOPS` gives: the name, where it is loaded, and the
+    """The `for` loops over what a call of a name of `LOOPED` gives: the name, where it is loaded, and the
     instruction that begins each turn."""
-    if _OF_LOOPS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
+    if LOOPED.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return ()
     steps = _steps(code)
     found = []
@@ -173,13 +200,13 @@ def iterated(code: CodeType) -> dict[int, int]:
 
 
 def _loaded(steps: list[dis.Instruction], call: int) -> dis.Instruction | None:
-    """What loads the name that this instruction calls, if that is of `_OF_LOOPS`, with arguments without jumps."""
+    """What loads the name that this instruction calls, if that is of `LOOPED`, with arguments without jumps."""
     wanted = (steps[call].arg or 0) + 2
     for step in reversed(steps[:call]):
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
             return None
         wanted -= dis.stack_effect(step.opcode, step.arg)
         if wanted <= 0:
-            known = wanted == 0 and step.opcode == _LOAD and step.argval.removesuffix(MARK) in _OF_LOOPS
+            known = wanted == 0 and step.opcode == _LOAD and step.argval.removesuffix(MARK) in LOOPED
             return step if known else None
     return None

@@ -2,12 +2,14 @@
 
 So are NumPy's scalars as functions, `np.float64(x)`. They give numbers of the trace, which have derivatives as other
 numbers have. What they do not take over, for other arguments or where Python's answer depends on more than the values
-(which of two objects `max` gives), is Python's.
+(which of two objects `max` gives), is Python's. So are the methods of these classes, as functions of numbers.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,16 +17,18 @@ import numpy as np
 
 from tracegrad.avals import is_huge
 from tracegrad.numpy_api.creation import array
+from tracegrad.numpy_api.faces import stands_for
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.complex_numbers import complex_
 from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
 from tracegrad.trace.either import Either, is_float, of_two, plain
+from tracegrad.trace.math_functions import valued
 from tracegrad.trace.texts import reads
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["CALLED"]
+__all__ = ["CALLED", "CLASSES", "METHODS"]
 
 
 def _scalar(x: Any, asked: str = "item()") -> Any:
@@ -136,4 +140,86 @@ CALLED: dict[Any, Callable[..., Any]] = {
     max: _extreme(max, ops.greater, max),
     min: _extreme(min, ops.less, min),
     **{kind: _of_numpy(kind) for kind in _SCALARS},
+}
+
+
+# -- methods of the classes, as functions -------------------------------------------------------------------------
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_UNARY: dict[str, Callable[..., Any]] = {"__neg__": operator.neg, "__pos__": operator.pos, "__abs__": abs}
+_BINARY: dict[str, Callable[..., Any]] = {
+    "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul, "__truediv__": operator.truediv,
+    "__floordiv__": operator.floordiv, "__mod__": operator.mod, "__pow__": operator.pow, "__divmod__": divmod,
+    "__lt__": operator.lt, "__le__": operator.le, "__eq__": operator.eq, "__ne__": operator.ne, "__gt__": operator.gt,
+    "__ge__": operator.ge,
+}  # fmt: skip
+# The classes of what the methods of these classes take beside an object of their own.
+_COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (complex, float, int)}
+
+
+@functools.cache
+def _unbound(real: Any, name: str) -> Any:
+    """A method of a class of numbers as a function, which takes traced numbers as well."""
+    method = getattr(real, name)
+    ours = _of_pythons if real in _TYPES else _of_numpys
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(x, Tracer) for x in args):
+            return method(*args, **kwargs)
+        args = tuple([plain(x) if isinstance(x, Either) else x for x in args])
+        own = _stands_for(args[0])
+        if not issubclass(own, real):  # Python says so, and names the class
+            return method(np.empty(0) if own is np.ndarray else own(), *args[1:], **kwargs)
+        return ours(real, name, method, args, kwargs)
+
+    return call
+
+
+def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    operate = _UNARY.get(name) or _BINARY.get(name) or _BINARY.get(name.replace("__r", "__", 1))
+    if operate is None or kwargs or len(args) != (1 if name in _UNARY else 2):
+        own = CALLED[real](args[0])
+        return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
+    if not all(issubclass(_stands_for(x), _COMPUTE_WITH[real]) for x in args[1:]):
+        return NotImplemented
+    numbers = [CALLED[real](x) for x in args]
+    return operate(*numbers) if name in _UNARY or name in _BINARY else operate(*numbers[::-1])
+
+
+def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    own: Any = args[0]
+    if not isinstance(own, Tracer):
+        return method(*args, **kwargs)  # which asks the others
+    return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
+
+
+def _stands_for(x: Any) -> type:
+    return stands_for(x) if isinstance(x, Tracer) else type(x)
+
+
+class _Class:
+    """A class of numbers where traced code calls it, or a method of it."""
+
+    __slots__ = ("call", "real")
+
+    def __init__(self, real: type, call: Callable[..., Any]):
+        self.real, self.call = real, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _get(self, "call")(*args, **kwargs)
+
+    def __getattribute__(self, name: str) -> Any:
+        real = _get(self, "real")
+        found = getattr(real, name)
+        return _unbound(real, name) if isinstance(found, _METHODS) else found
+
+
+_get = object.__getattribute__
+CLASSES: dict[Any, Any] = {real: _Class(real, CALLED[real]) for real in (*_TYPES, *_SCALARS)}
+# What takes the place of such methods that are held elsewhere, by the identity of these.
+METHODS: dict[int, Any] = {
+    id(found): _unbound(real, name)
+    for real in CLASSES
+    for name, found in vars(real).items()
+    if isinstance(found, _METHODS) and getattr(real, name) is found
 }

@@ -25,6 +25,7 @@ from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stan
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
+from tracegrad.trace.conversions import METHODS
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
@@ -203,6 +204,7 @@ _REPLACED[id(importlib.import_module)] = _import_module
 _REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
 _REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()})
 _REPLACED.update(OTHERS)
+_REPLACED.update(METHODS)
 _matrix = Unless(np.matrix, "np.matrix", MATRICES)
 _REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
 _REPLACED[id(np.poly1d)] = InPlace("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})

@@ -8,7 +8,7 @@ from typing import Any
 
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS
-from tracegrad.trace.callees import MARK, callee
+from tracegrad.trace.callees import LOOPED, MARK, callee
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.rows import ITERATED
@@ -37,13 +37,21 @@ class Globals(Namespace):
         if super().__contains__(name):
             return super().__getitem__(name)
         if name.endswith(MARK):
-            return _callee(self[name[: -len(MARK)]])
+            return self._called(name[: -len(MARK)])
         if not self.world.open:
             names = super().__getitem__("__builtins__")
             return self.real[name] if name in self.real else dict.__getitem__(names, name)
         if name not in self.known:
             self.known[name] = self._found(name)
         return self.known[name]
+
+    def _called(self, name: str) -> Any:
+        """What is called under a name; the error for one that nothing has is Python's."""
+        try:
+            x = self[name]
+        except KeyError:
+            raise NameError(f"name {name!r} is not defined", name=name) from None
+        return _iterated(x) if name in LOOPED else callee(x)
 
     def _found(self, name: str) -> Any:
         """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
@@ -78,8 +86,8 @@ class Globals(Namespace):
         return default
 
 
-def _callee(x: Any) -> Any:
-    """What traced code calls in the place of `x`."""
+def _iterated(x: Any) -> Any:
+    """What traced code calls in the place of `x` where a `for` loop goes over what that gives."""
     return next((ours for theirs, ours in ITERATED.items() if theirs is x), callee(x))
 
 
