@@ -458,11 +458,41 @@ def test_becoming_a_view_in_no_grad_loses_no_history(name: str) -> None:
     assert x.grad.tolist() == [[3.0, 30.0]]
 
 
-@pytest.mark.parametrize("alias", [lambda x: x.data, lambda x: x.detach()])
-def test_an_alias_of_a_copy_that_stands_for_a_view_must_not_be_written_to(alias: Any) -> None:
-    part = tg.ones(3).unfold(0, 1, 1)[:, 0]
-    with pytest.raises(RuntimeError, match="what unfold gives, which is a copy here"):
-        alias(part).mul_(2.0)
+@pytest.mark.parametrize("alias", [lambda x: x, lambda x: x.data, lambda x: x.detach()])
+def test_where_windows_of_unfold_overlap_no_alias_of_them_is_written_to(alias: Any) -> None:
+    windows = tg.arange(4.0).unfold(0, 2, 1)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single"):
+        alias(windows).mul_(2.0)
+
+
+# PyTorch's gradients.
+@pytest.mark.parametrize(("size", "step", "gradient"), [
+    (2, 3, [0.0, 18.0, 4.0, 54.0, 72.0, 10.0]), (1, 2, [0.0, 2.0, 36.0, 6.0, 72.0, 10.0]),
+])  # fmt: skip
+def test_an_update_of_windows_of_unfold_is_one_of_their_base(size: int, step: int, gradient: list[float]) -> None:
+    x = tg.arange(6.0).requires_grad_()
+    y = x * 1
+    y.unfold(0, size, step).mul_(3.0)
+    (y * y).sum().backward()
+    assert x.grad.tolist() == gradient
+
+
+def test_windows_of_unfold_have_what_their_base_is_updated_to_and_its_gradient() -> None:
+    x = tg.arange(6.0).requires_grad_()
+    y = x * 1
+    windows = y.unfold(0, 3, 1)
+    y.mul_(2.0)
+    (windows * windows).sum().backward()
+    assert windows[0].tolist() == [0.0, 2.0, 4.0]
+    assert x.grad.tolist() == [0.0, 16.0, 48.0, 72.0, 64.0, 40.0]
+
+
+def test_one_of_overlapping_windows_is_updated() -> None:
+    x = tg.arange(4.0)
+    windows = x.unfold(0, 2, 1)
+    windows[1].mul_(10.0)
+    assert x.tolist() == [0.0, 10.0, 20.0, 3.0]
+    assert windows.tolist() == [[0.0, 10.0], [10.0, 20.0], [20.0, 3.0]]
 
 
 def test_the_derivative_of_a_power_by_an_exponent_below_0_is_infinite_at_0() -> None:

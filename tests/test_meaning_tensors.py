@@ -388,24 +388,40 @@ def test_a_target_network_takes_the_state_of_another(trace: Any) -> Any:
 
 
 @program
-def test_what_unfold_gives_refuses_updates(trace: Any) -> Any:
+def test_windows_of_unfold_are_views_and_overlapping_ones_refuse_updates(trace: Any) -> Any:
     @trace
-    def f(x: Any) -> Any:
+    def overlapping(x: Any) -> Any:
         windows = x.unfold(0, 3, 2)
-        windows[1, 0] = 0.0
+        windows[:] = 0.0
         return x * 1
 
     @trace
-    def g(x: Any) -> Any:
-        windows = x.unfold(0, 3, 2).clone()
-        windows[1, 0] = 0.0
-        return windows
+    def apart(x: Any) -> Any:
+        windows = x.unfold(0, 2, 3)
+        windows[1, 0] = 10.0
+        windows.mul_(2.0)
+        return x * 1
+
+    @trace
+    def read(x: Any) -> Any:
+        windows, copy = x.unfold(0, 3, 1), x.unfold(0, 3, 1).clone()
+        x.add_(1.0)
+        return windows * copy
+
+    @trace
+    def gradient(x: Any) -> Any:
+        y = x * 1
+        windows, pairs = y.unfold(0, 3, 1), y.unfold(0, 2, 2)
+        pairs.mul_(pairs * 2)
+        y.mul_(3.0)
+        (windows**2).sum().backward()
+        return x.grad * 1
 
     for k in range(2):
-        x = tg.arange(6.0) + k
-        refused = attempt(f, x)
-        assert "unfold" in str(refused.error)
-        yield refused, g(x), x
+        x, w = tg.arange(6.0) + k, (tg.arange(6.0) + k).requires_grad_()
+        refused = attempt(overlapping, x)
+        assert "single memory location" in str(refused.error)
+        yield refused, apart(x), x, read(x), x, gradient(w)
 
 
 @program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,15 +92,17 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     found = picked(raveled(v), constant(np.ascontiguousarray(places), peer_of(v)), 0)
     if not writeable:
         return read_only(v, found, lambda x: _as_strided(x, shape, strides))
-    return _writeable(v, found, places, strides) if getattr(v, "_tracks_views", False) else found
+    return view_of_places(v, found, places, lambda x: _as_strided(x, shape, strides))
 
 
-def _writeable(x: Any, result: Any, places: np.ndarray[Any, Any], strides: tuple[int, ...]) -> Any:
-    """`result`, the elements of `x` at these places, as the view of `x` with these strides.
+def view_of_places(x: Any, result: Any, places: np.ndarray[Any, Any], lying: Callable[[Any], Any]) -> Any:
+    """`result`, the elements of `x` at these places, as a view of `x`: `lying` of an ndarray is that view of it.
 
     Where elements of the view are one element of `x`, an update is refused: a new value of the view does not tell which
     of them was written.
     """
+    if not getattr(x, "_tracks_views", False):
+        return result
     spots = places.ravel()
     number = np.full(size_of(x), -1)
     number[spots] = np.arange(spots.size)
@@ -110,7 +113,7 @@ def _writeable(x: Any, result: Any, places: np.ndarray[Any, Any], strides: tuple
         written, row = constant(number >= 0, peer_of(base)), constant(np.maximum(number, 0), peer_of(base))
         return reshape(where(written, picked(raveled(new), row, 0), raveled(base)), shape=base.shape)
 
-    view = x._viewed(result, put, lambda lying: _as_strided(lying, places.shape, strides))
+    view = x._viewed(result, put, lying)
     if view is not result and np.count_nonzero(number >= 0) < spots.size:
         view.frozen = OVERLAPPING
     return view

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from tracegrad.numpy_api import selection as numpy_selection
 from tracegrad.numpy_api import shapes as numpy_shapes
@@ -220,7 +222,7 @@ def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     """All windows of `size` elements along a dimension, every `step`-th one; the window is a new last dimension.
 
-    A copy, which refuses updates in place: RuntimeError.
+    A view. Where windows overlap, it refuses updates in place: RuntimeError.
 
     >>> unfold(np.arange(5), 0, 3, 2).tolist()
     [[0, 1, 2], [2, 3, 4]]
@@ -232,12 +234,18 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         raise size_error(f"maximum size for tensor at dimension {k} is {n} but size is {size}")
     if step <= 0:
         raise size_error(f"step is {step} but must be > 0")
+    lying = partial(_windows_lying, dim=k, size=size, step=step)
+    if isinstance(x, np.ndarray) and x.shape:
+        return lying(x)
     windows = _windows(x, dim=k, size=size, step=step)
-    if hasattr(windows, "_frozen") and x.shape:  # what is written to PyTorch's reaches the input
-        for each in (windows, windows._base):
-            if each is not None:
-                each._frozen = "what unfold gives, which is a copy here"
-    return windows
+    if not hasattr(x, "_as_view") or not x.shape:
+        return windows
+    return x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), lying)
+
+
+def _windows_lying(x: np.ndarray[Any, Any], dim: int, size: int, step: int) -> np.ndarray[Any, Any]:
+    every = sliding_window_view(x, size, dim, writeable=True)
+    return every[(*[slice(None)] * dim, slice(None, None, step))]
 
 
 @one_node("UnfoldBackward0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.numpy_api.on_demand.strides import view_of_places
 from tracegrad.ops.op import Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recipe import Recipe
 
-__all__ = ["register", "register_all", "register_parts", "shared", "steps_of"]
+__all__ = ["as_view", "register", "register_all", "register_parts", "shared", "steps_of"]
 
 
 def shared(view: Any, array: Any) -> bool:
@@ -41,6 +43,20 @@ def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
     known.append(weakref.ref(view))
     if len(known) > 32 and len(known) & (len(known) - 1) == 0:
         base._views = [r for r in known if r() is not None]
+
+
+def as_view(result: Any, parent: Any, step: Any, lying: Callable[[Any], Any]) -> Any:
+    """`result`, which `step` has computed of `parent`, as a view: `lying` of an array is where it lies."""
+    array = parent.array
+    if isinstance(array, np.ndarray):
+        place = lying(array)
+    else:
+        places = lying(np.arange(math.prod(array.shape)).reshape(array.shape))
+        place = view_of_places(array, result.array, places, lying)
+    view = parent._like(place)
+    view._requires, view._edge, view._dual = result._requires, result._edge, result._dual
+    register(view, parent, step)
+    return view
 
 
 def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, Any]) -> None:

@@ -236,6 +236,10 @@ class Recorded(TapeCarrier):
         (array,) = self._lying(self)
         return self if has_order(array, order) else self._alias()._laid(order, self)
 
+    def _as_view(self, result: Any, step: Any, lying: Any) -> Any:
+        """`result`, which `step` computes of this value, as the view of it that `lying` makes of an array."""
+        return aliasing.as_view(result, self, step, lying)
+
     def _sealed(self) -> Any:
         """This view, which must not be updated."""
         if isinstance(self.array, Carrier):

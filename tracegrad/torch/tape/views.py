@@ -205,7 +205,7 @@ def check(x: Any, recorded: bool) -> None:
         _check_view(x)
     if recorded and x._requires and x._edge is None:
         raise RuntimeError(located("a leaf Variable that requires grad is being used in an in-place operation."))
-    if 0 not in x.shape and any(n == 0 and m > 1 for n, m in zip(_strides(x), x.shape)):
+    if 0 not in x.shape and _overlaps(x):
         raise RuntimeError(
             located(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -229,12 +229,22 @@ def as_frozen(x: Any, alias: Any) -> Any:
 def check_all(xs: Sequence[Any]) -> None:
     """Raise if one of these must not be overwritten, which takes no part in derivatives."""
     for x in xs:
-        if x._counter is None or x._frozen or 0 in x.array.strides:
+        if x._counter is None or x._frozen or x._base is not None or 0 in x.array.strides:
             check(x, False)
 
 
 def _strides(x: Any) -> tuple[int, ...]:
     return getattr(x.array, "strides", ())
+
+
+def _overlaps(x: Any) -> bool:
+    """Whether elements may lie in one place: an axis is repeated, or its steps are shorter than what is within them."""
+    reach = 0
+    for stride, n in sorted([(abs(s), n) for s, n in zip(_strides(x), x.shape) if n > 1]):
+        if stride <= reach:
+            return True
+        reach += stride * (n - 1)
+    return False
 
 
 def _check_view(x: Any) -> None:
