@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.errors import PerformanceWarning
 from tracegrad.runtime import pace
+from tracegrad.settings import settings
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.endings import MOST_ATTEMPTS
 
@@ -80,6 +82,7 @@ def test_calls_that_find_a_program_in_between_begin_the_count_anew() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::tracegrad.errors.PerformanceWarning")
+@pytest.mark.usefixtures("replayed")
 def test_tensors_keep_their_derivatives_where_a_function_is_not_traced_any_more() -> None:
     f = tg.trace(lambda x, kind: (x * 3).sum())
     for _ in range(70):
@@ -111,6 +114,13 @@ def test_a_write_at_indices_of_a_tensor_is_traced_once_and_the_last_write_counts
     assert f.cache_info().traces == slope.cache_info().traces == 1
 
 
+@pytest.fixture
+def replayed() -> Iterator[None]:
+    """First calls are answered by NumPy, as they are for users."""
+    with settings.override(first_call="replay"):
+        yield
+
+
 def calls_in_turn(f: Any, shapes: int, calls: int) -> None:
     """Calls with arrays of other sizes in turn, each of which is right."""
     for k in range(calls):
@@ -127,6 +137,7 @@ def resting() -> Any:
     return f
 
 
+@pytest.mark.usefixtures("replayed")
 def test_a_small_function_of_many_shapes_in_turn_rests_and_says_what_differs() -> None:
     f = tg.trace(lambda x: x + 1)
     with warnings.catch_warnings(record=True) as told:
@@ -141,6 +152,7 @@ def test_a_small_function_of_many_shapes_in_turn_rests_and_says_what_differs() -
     assert f.cache_info().limited == 0
 
 
+@pytest.mark.usefixtures("replayed")
 def test_a_function_that_programs_are_quicker_for_does_not_rest() -> None:
     def long(x: Any) -> Any:
         for _ in range(400):
@@ -154,6 +166,7 @@ def test_a_function_that_programs_are_quicker_for_does_not_rest() -> None:
     np.testing.assert_array_equal(f(np.ones(5)), long(np.ones(5)))
 
 
+@pytest.mark.usefixtures("replayed")
 def test_traces_that_take_long_are_no_more_than_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "SECONDS", 0.0)
     rates = list(range(100))
@@ -178,6 +191,7 @@ def test_traces_for_kinds_that_are_met_for_a_first_time_may_take_longer(other_ki
         assert ours._is_due(function, seconds=1.0) is (k == calls)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("replayed")
 def test_a_rest_ends_in_a_trial_that_programs_win_where_calls_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "REST", 8)
     monkeypatch.setattr(pace, "TIMES", 0)
@@ -197,6 +211,7 @@ def test_a_rest_ends_in_a_trial_that_programs_win_where_calls_repeat(monkeypatch
     assert type(f).__call__ is not type(tg.trace(np.sin)).__call__  # the hot path
 
 
+@pytest.mark.usefixtures("replayed")
 def test_a_function_that_rests_is_recorded_into_the_trace_and_the_derivative_of_another() -> None:
     f = resting()
     outer = tg.trace(lambda x: f(x) * 2)
@@ -208,6 +223,7 @@ def test_a_function_that_rests_is_recorded_into_the_trace_and_the_derivative_of_
     assert f.cache_info().limited == 1
 
 
+@pytest.mark.usefixtures("replayed")
 def test_tensors_keep_their_derivatives_where_a_function_rests() -> None:
     f = resting()
     x = tg.tensor([1.0, 2.0], requires_grad=True)
@@ -215,6 +231,13 @@ def test_tensors_keep_their_derivatives_where_a_function_rests() -> None:
     np.testing.assert_array_equal(x.grad.numpy(), [4.0, 6.0])
 
 
+def test_functions_whose_first_calls_compile_do_not_rest() -> None:
+    f = tg.trace(lambda x: x + 1, tiered=False)
+    calls_in_turn(f, 100, 400)
+    assert f.cache_info().limited == 0
+
+
+@pytest.mark.usefixtures("replayed")
 def test_derivatives_do_not_rest() -> None:
     slope = tg.grad(lambda x: np.sum(x * x))
     for k in range(400):
