@@ -298,11 +298,9 @@ _HYPOT = (
 
 def _along(t: Any, ans: Any, x: Any, y: Any) -> Any:
     """t * x / ans: 0 at the origin; nan where both are infinite, and there is no direction."""
-    far = isinf(ans)
-    odd = logical_or(equal(ans, 0), far)
-    apart = sign(multiply(subtract(x, y), add(x, y)))  # nan where both are infinite
-    direction = where(isinf(x), multiply(sign(x), apart), 0.0)
-    return multiply(t, where(far, direction, divide(where(odd, 0.0, x), where(odd, 1.0, ans))))
+    far = _is_infinite(x)
+    cosine = divide(where(far, 0.0, x), where(equal(ans, 0), 1.0, ans))
+    return multiply(t, where(far, where(_is_infinite(y), math.nan, where(less(x, 0), -1.0, 1.0)), cosine))
 
 
 hypot = op("hypot(x, y)", np.hypot, _HYPOT,

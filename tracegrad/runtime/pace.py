@@ -8,8 +8,8 @@ long that the next trial costs little beside them. Where programs are quicker, t
 A function whose calls run plainly for another reason rests too, for a few calls each time: to find that reason anew
 costs as much as a small function.
 
-Derivatives do not rest, for there is no plain Python that would do the same; nor do functions whose first calls are
-compiled (`tiered=False`), so that each call and each run has the same bits.
+Derivatives do not rest, for there is no plain Python that would do the same; nor do functions that say who
+answers first calls: with `tiered=False` each call and each run has the same bits.
 """
 
 from __future__ import annotations
@@ -158,8 +158,9 @@ class Pace:
                 self._rest(function, why, BRIEF_REST)
         else:
             self._in_a_row = 0
-            # Who has first calls compiled wants the same bits in each call and each run.
-            if self._is_due(function, seconds) and function.has_plain and function.first_call != "compile":
+            # Who has first calls compiled wants the same bits in each call and each run; while another thread compiles,
+            # calls look up what answers them, as those would that are due.
+            if self._is_due(function, seconds) and function.has_plain and function.first_call == "replay":
                 self._trial = Trial()
                 _face(function, _tried)
 

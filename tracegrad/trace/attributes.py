@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import functools
 import sys
 import types
@@ -81,6 +83,27 @@ _OF_ATTRIBUTES = ("__delattr__", "__getattribute__", "__setattr__")
 _OF_STATES = ("__dir__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeof__")
 
 
+def _is_copied_by_dict(cls: type) -> bool:
+    """Whether `copy` makes another object of a class, and gives it the `__dict__` of the first."""
+    if not cls.__dictoffset__ or copyreg._slotnames(cls):  # type: ignore[attr-defined]
+        return False
+    own = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return all(getattr(cls, x, None) is getattr(object, x, None) for x in own) and not any(
+        hasattr(cls, x) for x in ("__getnewargs__", "__getnewargs_ex__", "__setstate__")
+    )
+
+
+def _state(owner: Any) -> dict[str, Any] | None:
+    return {**owner.__dict__} or None
+
+
+def _reduced(owner: Any, protocol: Any) -> Any:
+    return copyreg.__newobj__, (type(_get(owner, "_real")),), _state(owner)  # type: ignore[attr-defined]
+
+
+_REDUCED = {"__getstate__": _state, "__reduce_ex__": _reduced}
+
+
 def is_of_python(owner: Any, name: str) -> bool:
     """Whether an attribute of an object from outside means what Python itself knows by that name; others of that form
     are the user's, as `__wrapped__` of a decorator is."""
@@ -103,6 +126,8 @@ def of_python(owner: Any, name: str) -> Any:
     asks = sys._getframe(2).f_code.co_filename
     if name == "__class__" and (asks == _OF_USER_DICT or is_user_file(asks)):
         world.natives.note(type(real))  # it may make objects of the class, or call its methods; ours asks for the type
+    if asks == copy.__file__ and name in ("__getstate__", "__reduce_ex__") and _is_copied_by_dict(type(real)):
+        return functools.partial(_REDUCED[name], owner)
     if name in _OF_STATES:
         raise world.builder.gives_up(f"{name} of {_get(owner, '_source')} reads all that it holds; use vars(x)")
     own = static(cls, name) if name in _OF_ATTRIBUTES else vars(cls).get(name)
