@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Iterator
 from copy import deepcopy
@@ -222,3 +223,72 @@ def test_two_containers_are_compared_and_written_as_they_are(kind: str, asked: s
         yield f(np.ones(2))
 
     compare(script, mode)
+
+
+def _in_place(change: Any) -> Any:
+    def ask(s: Any) -> Any:
+        made = {2.0, 4.0}
+        made = change(made, s) or made
+        return sum(made)
+
+    return ask
+
+
+# What C code does with a set from outside that another set, or the class of sets, is given.
+FROZEN = frozenset([2.0, 4.0])
+OF_SETS: dict[str, Any] = {
+    "set": lambda s: sum(set(s)),
+    "frozenset": lambda s: sum(frozenset(s)),
+    "union": lambda s: sum({4.0}.union(s)),
+    "intersection": lambda s: sum({2.0, 4.0}.intersection(s)),
+    "difference": lambda s: sum({2.0, 4.0}.difference(s)),
+    "symmetric_difference": lambda s: sum({2.0, 4.0}.symmetric_difference(s)),
+    "issubset": lambda s: 1.0 + {2.0}.issubset(s),
+    "issuperset": lambda s: 1.0 + {2.0, 3.0}.issuperset(s),
+    "isdisjoint": lambda s: 1.0 + {4.0}.isdisjoint(s),
+    "operators": lambda s: sum({4.0} | s) + sum({2.0, 4.0} & s) + sum({2.0, 4.0} - s) + sum({4.0} ^ s),
+    "a frozenset": lambda s: sum(FROZEN | s) + sum(FROZEN & s) + sum(FROZEN - s) + (s <= FROZEN) + (s == FROZEN),
+    "keys": lambda s: len({4.0: 1}.keys() | s) + len({2.0: 1}.keys() & s),
+    "update": _in_place(lambda made, s: made.update(s)),
+    "intersection_update": _in_place(lambda made, s: made.intersection_update(s)),
+    "difference_update": _in_place(lambda made, s: made.difference_update(s)),
+    "in place": _in_place(lambda made, s: made.__ior__(s)),
+    "concatenation": lambda s: len(operator.concat([0.0], sorted(s))),
+}
+
+
+@pytest.mark.parametrize("mode", ["traced", "disabled"])
+@pytest.mark.parametrize("asked", OF_SETS)
+def test_what_other_sets_make_of_one_is_made_at_each_call(asked: str, mode: str) -> None:
+    def script(trace: Any) -> Iterator[Any]:
+        s, ask = {2.0, 3.0}, OF_SETS[asked]
+
+        @trace
+        def f(x: Any) -> Any:
+            return x * ask(s)
+
+        yield f(np.ones(2))
+        s.add(4.0)
+        yield f(np.ones(2))
+        s.discard(2.0)
+        yield f(np.ones(2))
+
+    compare(script, mode)
+
+
+@program
+def test_sets_that_are_only_added_to_in_one_function_are_read_in_another(trace: Any) -> Iterator[Any]:
+    seen = {1.0}
+
+    def note(k: Any) -> None:
+        seen.add(k)
+
+    @trace
+    def f(x: Any) -> Any:
+        note(2.0)
+        return x * len(frozenset(seen))
+
+    for k in (3.0, 4.0):
+        yield f(np.ones(2)), seen
+        seen.add(k)
+    yield f(np.ones(2)), seen

@@ -208,6 +208,7 @@ def _is_not(a: Any, b: Any) -> bool:
     return not is_same(_truth(a), _truth(b))
 
 
+_READ_IN_C = (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace, operator.concat)
 # By the identity of what they replace.
 OTHERS: dict[int, Any] = {
     id(np.isscalar): _isscalar,
@@ -215,7 +216,5 @@ OTHERS: dict[int, Any] = {
     **{id(vars(np.ndarray)[name]): method for name, method in _METHODS.items()},
     id(operator.is_): _is,
     id(operator.is_not): _is_not,
-    **{
-        id(f): touching(f) for f in (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace)
-    },
+    **{id(f): touching(f) for f in _READ_IN_C},
 }

@@ -95,6 +95,7 @@ class World(Assumptions):
         self.by_identity = False
         self._one = ARRAYS in varying
         self._whole = False
+        self.adds_to_sets: bool | None = False  # and does nothing else with them; None if some code does
         self._compares = False
         self._warned = WARNED.count
         self._partials: list[Any] = []  # that were made for traced code
@@ -170,7 +171,7 @@ class World(Assumptions):
             make = self._container if collection or copied else self._shadow
             made = opaque_object(self, value, package) if package else make(value, source)
             known = self._seen[id(value)] = (value, made)
-            if self._whole:
+            if self._whole or (type(value) is set and not self.adds_to_sets):
                 read(made)
         return known[1]
 

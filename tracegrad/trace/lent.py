@@ -20,7 +20,7 @@ from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.lookups import recalled
 from tracegrad.tree.kinds import KINDS
 
-__all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_key", "real_of", "touching"]
+__all__ = ["LENT", "Loan", "lend", "notice_sets", "passes_methods", "read", "real_key", "real_of", "touching"]
 
 
 class Loan:
@@ -306,6 +306,42 @@ def passes_methods(code: types.CodeType) -> bool:
             return True
         before = step
     return any(passes_methods(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
+_ADDS = frozenset(["add", "update"])
+_READS = frozenset(vars(frozenset)) - {"copy"} | {"set", "frozenset"} | {
+    name for name in vars(set) if name.endswith("_update")
+}  # fmt: skip
+
+
+def notice_sets(world: Any, code: types.CodeType) -> None:
+    """Before a trace runs this code: sets from outside are read as soon as it meets them, for C code reads those past
+    the methods of their class. Only those of code that adds to sets, and does nothing else with them, may wait."""
+    if _hands_sets(code):
+        world.adds_to_sets = None
+        for x in world.writes.lent:
+            if isinstance(x, LentSet):
+                x._touch()
+    elif world.adds_to_sets is False:
+        world.adds_to_sets = not _ADDS.isdisjoint(code.co_names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _hands_sets(code: types.CodeType) -> bool:
+    """Whether the code, or that of a function in it, may hand a set to another set's method or to a class of sets.
+
+    >>> _hands_sets((lambda s: s.add(1)).__code__), _hands_sets((lambda s: {1}.union(s)).__code__)
+    (False, True)
+    """
+    steps = list(dis.get_instructions(code))
+    makes = any(step.opname in ("BUILD_SET", "SET_ADD") for step in steps)
+    operators = _OF_SETS | {"-="} if makes else _OF_SETS
+    if not _READS.isdisjoint(code.co_names) or any(step.argrepr in operators for step in steps):
+        return True
+    return any(_hands_sets(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
+_OF_SETS = frozenset(["&", "|", "^", "&=", "|=", "^="])
 
 
 def touching(function: Callable[..., Any]) -> Callable[..., Any]:

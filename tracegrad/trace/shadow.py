@@ -49,7 +49,7 @@ from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.instructions import attributes_in
-from tracegrad.trace.lent import passes_methods
+from tracegrad.trace.lent import notice_sets, passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
@@ -164,6 +164,7 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
             world.compares(always=True)
     if passes_methods(fun.__code__):
         world.read_whole()
+    notice_sets(world, fun.__code__)
     if _compares_truths(fun.__code__):
         world.ask_truths()
     if fun.__defaults__ and not isinstance(where, Fixed):
