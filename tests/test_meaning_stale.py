@@ -8,9 +8,11 @@ import collections
 import contextvars
 import dataclasses
 import datetime
+import decimal
 import functools
 import importlib
 import json
+import operator
 import os
 import secrets
 import sys
@@ -797,6 +799,46 @@ def test_an_error_state_of_the_function_itself(trace: Any) -> Any:
 
 
 # -- objects of installed packages -------------------------------------------------------------------------------------
+DECIMALS: dict[str, Any] = {
+    "made in the function": lambda: float(decimal.Decimal(1) / decimal.Decimal(3)),
+    "from outside": lambda: float(K_DECIMAL / 3),
+    "negated": lambda: float(-K_DECIMAL),
+    "summed": lambda: float(sum([K_DECIMAL, K_DECIMAL])),
+    "in a list": lambda: float(KS_DECIMAL[0] * KS_DECIMAL[1]),
+    "by operator": lambda: float(operator.truediv(K_DECIMAL, 3)),
+    "a function of its own": lambda: float(K_DECIMAL.sqrt()),
+    "rounded": lambda: float(round(K_DECIMAL, 1)),
+    "the context": lambda: decimal.getcontext().prec,
+    "a local context": lambda: _prec(decimal.localcontext()),
+}
+K_DECIMAL = decimal.Decimal("1.25006")
+KS_DECIMAL = [decimal.Decimal("1.25006"), decimal.Decimal("1.00003")]
+
+
+def _prec(context: Any) -> float:
+    with context as now:
+        return float(now.prec)
+
+
+@pytest.mark.filterwarnings("ignore:.*decimal.getcontext hands out settings")
+@pytest.mark.parametrize("mode", ["traced", "disabled"])
+@pytest.mark.parametrize("name", DECIMALS)
+def test_decimals_are_computed_in_the_context_of_the_call(name: str, mode: str) -> None:
+    def script(trace: Any) -> Any:
+        of = DECIMALS[name]
+
+        @trace
+        def f(x: Any) -> Any:
+            return x * of()
+
+        for prec, rounding in ((28, decimal.ROUND_HALF_EVEN), (3, decimal.ROUND_HALF_EVEN), (3, decimal.ROUND_UP)):
+            with decimal.localcontext() as now:
+                now.prec, now.rounding = prec, rounding
+                yield f(X)
+
+    compare(script, mode)
+
+
 @program
 def test_a_decimal_context_a_fraction_and_a_path(trace: Any) -> Any:
     import decimal

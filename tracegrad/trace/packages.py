@@ -20,7 +20,7 @@ from tracegrad.scipy_api import Attributes, is_factors, stand_in
 from tracegrad.trace.files import path
 from tracegrad.trace.foreign import C_FUNCTIONS, is_constant
 from tracegrad.trace.modules import replacement
-from tracegrad.trace.readers import ContextVariable
+from tracegrad.trace.readers import ContextVariable, of_settings
 from tracegrad.trace.refusals import is_read_up, read_up
 from tracegrad.trace.sources import Attribute, Item, Source
 from tracegrad.trace.talk import Logger
@@ -30,7 +30,9 @@ __all__ = ["of_python"]
 
 def of_python(world: Any, value: Any, source: Source) -> Any:
     """What stands for an object of Python's or of an installed package."""
-    replaced = replacement(value)
+    replaced = of_settings(world, value)
+    if replaced is None:
+        replaced = replacement(value)
     if replaced is None and (type(value).__module__.startswith("scipy.") or is_factors(value)):
         replaced = stand_in(value, _Read(world, value, source))
     if replaced is not None:

@@ -19,7 +19,7 @@ from tracegrad.trace.garbage import thresholds
 from tracegrad.trace.sources import Fixed, Item
 from tracegrad.trace.state import Called, Context
 
-__all__ = ["READERS", "ContextVariable", "Environment", "Modules", "reader"]
+__all__ = ["READERS", "ContextVariable", "Environment", "Modules", "of_settings", "reader"]
 
 _UNSET = Context.UNSET
 
@@ -165,6 +165,37 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
         return world.translate(answer, source)
 
     return call
+
+
+# -- what the functions and objects of a module read -------------------------------------------------------
+def _decimals() -> Any:
+    """What decides how Decimals are computed with, in the context of the call."""
+    now: Any = sys.modules["decimal"].getcontext()
+    traps = tuple([(signal.__name__, on) for signal, on in now.traps.items()])
+    return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, traps
+
+
+_SETTINGS: dict[Any, Callable[[], Any]] = {"decimal": _decimals}
+_CONTEXT = ("getcontext", "setcontext")
+
+
+def of_settings(world: Any, x: Any) -> Any:
+    """Guard the settings of the module that a function, a class or an object of a class is of. What stands for one that
+    hands these out to be changed, in a way that no trace sees; None for all others."""
+    read = _SETTINGS.get(getattr(x, "__module__", None))
+    if read is None or world.once:
+        return None
+    if getattr(x, "__name__", "") in _CONTEXT:
+        return functools.wraps(x)(functools.partial(_hands_out, world, x))
+    world.assume(Called(read, ()), "equals", read())
+    return None
+
+
+def _hands_out(world: Any, real: Any, *args: Any) -> Any:
+    if not world.open:
+        return real(*args)
+    text = f"decimal.{real.__name__} hands out settings, which may be changed unseen; use decimal.localcontext"
+    raise world.builder.gives_up(text)
 
 
 _ASKED = (
