@@ -8,6 +8,7 @@ import functools
 import sys
 import types
 from collections import UserDict
+from collections.abc import Callable
 from typing import Any
 
 from tracegrad.trace.classes import dispatched, genuine, hook
@@ -101,7 +102,7 @@ def _reduced(owner: Any, protocol: Any) -> Any:
     return copyreg.__newobj__, (type(_get(owner, "_real")),), _state(owner)  # type: ignore[attr-defined]
 
 
-_REDUCED = {"__getstate__": _state, "__reduce_ex__": _reduced}
+_REDUCED: dict[str, Callable[..., Any]] = {"__getstate__": _state, "__reduce_ex__": _reduced}
 
 
 def is_of_python(owner: Any, name: str) -> bool:
