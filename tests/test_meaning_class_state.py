@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import functools
 import random
@@ -349,3 +350,93 @@ def test_what_a_derivative_leaves_outside_is_a_value_where_arrays_from_outside_s
         assert left == [6.0, 5.5]
         assert all(type(y) is np.float64 for y in (*left, *held["last"][1]))
         assert type(held["last"][0]) is np.ndarray
+
+
+@program
+def test_an_abstract_base_class_may_be_told_of_others(trace: Any) -> Any:
+    class Runs(abc.ABC):
+        @abc.abstractmethod
+        def run(self) -> None: ...
+
+    class Duck:
+        k = 3.0
+
+    duck = Duck()
+
+    @trace
+    def asked(x: Any) -> Any:
+        return x if isinstance(duck, Runs) else x * 2, x if isinstance(Duck(), int | Runs) else x * 3
+
+    @trace
+    def asked_of_values(x: Any) -> Any:
+        return x if isinstance(x, (int, (str, Runs))) else x * 4, x if issubclass(Duck, Runs) else x * 5
+
+    @trace
+    def matched(x: Any) -> Any:
+        match duck:
+            case Runs():
+                return x
+            case Duck(k=k):
+                return x * k
+
+    @trace
+    def matched_values(x: Any) -> Any:
+        match x:
+            case Runs():
+                return x
+            case _:
+                return x * 6
+
+    def everywhere() -> Any:
+        return asked(X), asked_of_values(X), matched(X), matched_values(X)
+
+    yield everywhere(), everywhere()
+    Runs.register(Duck)
+    yield everywhere(), everywhere()
+    Runs.register(np.ndarray)
+    yield everywhere(), everywhere()
+
+
+@program
+def test_the_class_of_an_object_may_be_another(trace: Any) -> Any:
+    class Base:
+        k = 1.0
+
+    class Other(Base):
+        k = 2.0
+
+    class Third(Base):
+        pass
+
+    held, derived = Base(), Other()
+
+    @trace
+    def listed(x: Any) -> Any:
+        return x * 2, [c.__name__ for c in type(held).__mro__], [c.__name__ for c in type(derived).__mro__]
+
+    @trace
+    def asked(x: Any) -> Any:
+        return x if isinstance(held, Other) else x * 2, x if type(held) is Base else x * 3
+
+    @trace
+    def named(x: Any) -> Any:
+        return x * 2, held.__class__.__name__
+
+    @trace
+    def matched(x: Any) -> Any:
+        match held:
+            case Other(k=k):
+                return x * k
+            case _:
+                return x * 5
+
+    def everywhere() -> Any:
+        return listed(X), asked(X), named(X), matched(X)
+
+    yield everywhere(), everywhere()
+    held.__class__ = Other
+    yield everywhere(), everywhere()
+    Other.__bases__ = (Third,)
+    yield everywhere(), everywhere()
+    held.__class__ = Base
+    yield everywhere(), everywhere()

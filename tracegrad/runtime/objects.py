@@ -50,7 +50,7 @@ from tracegrad.trace.sources import (
     Variable,
     Weak,
 )
-from tracegrad.trace.state import Called, Context, Name
+from tracegrad.trace.state import Called, Context, Name, is_subclass
 from tracegrad.trace.tape_effects import DefaultDtype, GradMode
 from tracegrad.trace.users import is_user_code, is_user_function
 from tracegrad.tree import TreeDef
@@ -75,6 +75,8 @@ _OF_PARENT: tuple[type[Source], ...] = (Attribute, Item, Child)
 _OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Name, Context)
 _OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, DefaultDtype)
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
+# The functions whose answers can be asked for again in another process.
+_ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass)}
 _MOST_BYTES = 2**18  # of an array that is kept
 
 
@@ -182,8 +184,8 @@ class Writer:
         if isinstance(x, Variable):
             item = x.place.parent
             return ["Variable", self.source(item.parent.parent), item.name, x.name]
-        if cls is Called and x.parent is handling:
-            return ["handling"]
+        if cls is Called and x.parent in _ASKED.values():
+            return ["Called", x.parent.__name__, self.value(x.name)]
         raise Unkept(f"{x}")
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -258,8 +260,8 @@ class Reader:
             return Alike(None, tuple([self.source(each) for each in rest[0]]))
         if kind == "Variable":
             return Variable(None, rest[2], self.source(rest[0]), rest[1])
-        if kind == "handling":
-            return Called(handling, ())
+        if kind == "Called":
+            return Called(_ASKED[rest[0]], self.value(rest[1]))
         cls, name = _SOURCES[kind], self.value(rest[1])
         parent = None if rest[0] is None else self.source(rest[0]) if type(rest[0]) is list else self.held[rest[0]]
         made: Source = cls(parent, name)

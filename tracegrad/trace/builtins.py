@@ -27,6 +27,7 @@ from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.making import making
 from tracegrad.trace.refusals import InPlace
+from tracegrad.trace.sources import Attribute
 from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
 
@@ -52,12 +53,31 @@ def unshadowed(x: Any) -> Any:
 def _isinstance(x: Any, classes: Any) -> bool:
     """`isinstance`, with traced values taken for what they stand for."""
     if not _is_traced(x):
-        return isinstance(x, classes)
+        return isinstance(x, classes) or _not_of(type(unshadowed(x)), classes)
     if type(classes) is tuple:
         return any([_isinstance(x, each) for each in classes])  # noqa: C419 (no frame of its own)
     meta: Any = type(classes)
     asked = getattr(meta, "takes_traced", False) or hook(meta, "__instancecheck__") is not None
-    return bool(meta.__instancecheck__(classes, x)) if asked else issubclass(stands_for(x), classes)
+    if asked:
+        return bool(meta.__instancecheck__(classes, x))
+    return _issubclass(stands_for(x), classes)
+
+
+def _issubclass(cls: Any, classes: Any) -> bool:
+    """`issubclass`, whose answer of an abstract base class may be another one at another call."""
+    return issubclass(cls, classes) or _not_of(cls, classes)
+
+
+def _not_of(cls: Any, classes: Any) -> bool:
+    """False, on which the trace depends: a class that is none of an abstract base class's may be registered there."""
+    world: Any = getattr(recorder(), "world", None)
+    if world is not None and world.open and isinstance(cls, type):
+        for base in classes if type(classes) is tuple else getattr(classes, "__args__", (classes,)):
+            if type(base) is tuple:
+                _not_of(cls, base)
+            else:
+                world.natives.is_none_of(cls, base)
+    return False
 
 
 def _is_traced(x: Any) -> bool:
@@ -117,6 +137,7 @@ def _class_of(x: Any) -> Any:
     found = type(genuine(unshadowed(x)))
     if isinstance(type(x), type) and issubclass(type(x), Shadowed):
         _get(x, "_world").natives.note(found)
+        _get(x, "_world").assume(Attribute(_get(x, "_source"), "__class__"), "is", found)
     return found
 
 
@@ -176,6 +197,7 @@ BUILTINS: dict[str, Any] = {
     "getattr": _getattr,
     "hasattr": _hasattr,
     "isinstance": _isinstance,
+    "issubclass": _issubclass,
     "print": _print,
     "type": _Type,
 }

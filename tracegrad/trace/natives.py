@@ -9,6 +9,7 @@ the functions they call.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dis
 import enum
@@ -25,6 +26,7 @@ from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.ops import Carrier
 from tracegrad.trace import shadow
+from tracegrad.trace.assumed import all_of
 from tracegrad.trace.classes import Lent, descriptors, functions_of, genuine, hook
 from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
@@ -32,7 +34,7 @@ from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
-from tracegrad.trace.state import Called
+from tracegrad.trace.state import Called, is_subclass
 from tracegrad.trace.tries import within_try
 from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
@@ -158,6 +160,11 @@ class Natives:
         """Where traced code has found an object."""
         return self.world._places.get(id(x)) if self.world.open and not self.world.once else None
 
+    def is_none_of(self, cls: type, base: Any) -> None:
+        """Guard that a class is none of an abstract base class's, where others can be registered."""
+        if isinstance(base, abc.ABCMeta) and not is_subclass(cls, base):
+            self.world.assume(Called(is_subclass, (cls, base)), "is", False)
+
     def raises_aside(self, name: str, error: Exception) -> None:
         """End the trace where traced code may catch what code that runs as it is has raised, for another value not."""
         if self.world.open and not self.world.once and within_try():
@@ -210,8 +217,10 @@ class Natives:
         """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
         if not self._classes and not self._traced:
             return
+        codes: list[types.CodeType] = []
         for made in shadows:
             self._names.update(_names_in(made))
+            codes += _codes(made)
         size = -1
         while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
             self._follow()
@@ -220,6 +229,7 @@ class Natives:
             for name in sorted(self._names & state.keys()):
                 self._found(state[name], Attribute(source, name))
         classes = list(self._classes)
+        self._guard_bases(classes, any(map(_matches, codes)))
         if not self._names.isdisjoint(_OF_BASES):
             classes = [*dict.fromkeys(c for cls in classes for c in cls.__mro__ if is_user_code(c))]
         for cls in classes:
@@ -229,6 +239,16 @@ class Natives:
             asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
             if missing and asked:
                 self.world.assume(Hiding(cls, missing), "is", None)
+
+    def _guard_bases(self, classes: list[Any], matches: bool) -> None:
+        """Guard the bases of classes where they may be listed, and where code `matches` objects which classes it may
+        take for those of abstract base classes, which it asks unseen."""
+        if not self._names.isdisjoint(_ORDERS):
+            for cls in classes:
+                self.world.assume(Attribute(Fixed(cls, cls.__name__), "__mro__"), "items", all_of(cls.__mro__))
+        for base in classes if matches else ():
+            for cls in (*classes, *_PATTERNS):
+                self.is_none_of(cls, base)
 
     def _follow(self) -> None:
         """Add what is reached from the classes and functions known so far."""
@@ -339,6 +359,11 @@ def _is_fixed(x: Any) -> bool:
 _HELD = LENT | {tuple, types.MethodType}
 # What leads to what the bases of a class have, where the class has something of the same name.
 _OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
+# What lists the classes that a class is of.
+_ORDERS = {"__mro__", "__base__", "__bases__", "mro"}
+# Classes of what traced code matches, if not the user's.
+_PATTERNS = (np.ndarray, np.float64, float, int, str, list, dict, tuple)
+_MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 _LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
 _LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
@@ -351,3 +376,8 @@ def _codes(function: Any) -> Iterator[types.CodeType]:
         code = waiting.pop()
         yield code
         waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _matches(code: types.CodeType) -> bool:
+    return _MATCH_CLASS in code.co_code[::2]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.trace.sources import Names, Source
 
-__all__ = ["Called", "Context", "Name"]
+__all__ = ["Called", "Context", "Name", "is_subclass"]
 
 
 class Name(Source):
@@ -70,4 +70,14 @@ class Called(Source):
 
     @property
     def path(self) -> str:
-        return f"{self.parent.__name__}({', '.join(map(repr, self.name))})"
+        args = [x.__name__ if isinstance(x, type) else repr(x) for x in self.name]
+        return f"{self.parent.__name__}({', '.join(args)})"
+
+
+def is_subclass(cls: type, base: type) -> bool:
+    """Whether a class is one of a base class's now. Those that an abstract base class knows grow: whoever has written
+    neither may register one with the other."""
+    try:
+        return issubclass(cls, base)
+    except TypeError:  # protocols with attributes, which are asked of each object
+        return False
