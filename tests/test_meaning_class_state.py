@@ -440,3 +440,30 @@ def test_the_class_of_an_object_may_be_another(trace: Any) -> Any:
     yield everywhere(), everywhere()
     held.__class__ = Base
     yield everywhere(), everywhere()
+
+
+@pytest.mark.filterwarnings("ignore:.*runs as plain Python")
+def test_an_object_that_counts_its_reads_counts_each_once_where_arrays_from_outside_share_memory() -> None:
+    grid = np.ones((2, 2))
+    row = grid[0]
+
+    class Counted:
+        def __init__(self) -> None:
+            self.k, self.reads = 2.0, 0
+
+        def __getattribute__(self, name: str) -> Any:
+            get = object.__getattribute__
+            if name == "k":
+                object.__setattr__(self, "reads", get(self, "reads") + 1)
+            return get(self, name)
+
+    counted = Counted()
+
+    def f(x: Any) -> Any:
+        grid[:] += 1.0
+        return np.sum(x * row * counted.k)
+
+    derivative = tg.grad(f)
+    for n in range(1, 4):
+        np.testing.assert_allclose(derivative(X), (n + 1.0) * np.full(2, 2.0))
+        assert counted.reads == n

@@ -1304,3 +1304,21 @@ def test_gradients_of_tensors_go_through_the_branch_that_was_taken() -> None:
         k = tg.tensor(K, requires_grad=True)
         f(k).backward()
         np.testing.assert_allclose(k.grad.numpy(), 2 * K if K is SINGULAR else -np.ones((2, 2)), atol=1e-12)
+
+
+@program
+def test_the_class_of_what_numpy_refuses_is_numpys(trace: Any) -> Any:
+    @trace
+    def f(x: Any, case: int) -> Any:
+        try:
+            cases = [
+                lambda: x + np.ones(2), lambda: x.reshape(2, 2), lambda: np.stack([x, np.ones(2)]), lambda: x[7],
+                lambda: np.linalg.inv(x), lambda: x[np.ones(2)], lambda: x.sum(axis=3), lambda: np.array([x, [x]]),
+            ]  # fmt: skip
+            return cases[case](), None
+        except Exception as error:
+            known = type(error) is ValueError, type(error) is error.__class__, isinstance(error, LookupError)
+            return x * 2, (type(error).__name__, error.__class__.__name__, *known)
+
+    for case in range(8):
+        yield f(np.ones(3), case)

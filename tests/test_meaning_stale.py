@@ -320,6 +320,29 @@ def test_a_mapping_proxy(trace: Any) -> Any:
 
 
 @program
+def test_a_mapping_proxy_shows_what_the_call_writes(trace: Any) -> Any:
+    class Own(dict[str, Any]):
+        pass
+
+    kinds = dict, collections.OrderedDict, functools.partial(collections.defaultdict, float), Own, collections.UserDict
+    real: Any = [kind(a=1.0) for kind in kinds]
+    shown: Any = [MappingProxyType(x) for x in real]
+
+    @trace
+    def f(x: Any, n: int, i: int) -> Any:
+        view = shown[i]
+        before = len(view)
+        real[i][f"k{n}"] = n * 0.5
+        real[i]["a"] = x
+        return view["a"] * view.get("b", 1.0) + len(view), before, list(view), "k2" in view, [*view.values()]
+
+    for i in range(5):
+        yield f(X, 1, i), f(X, 1, i), f(X, 2, i)
+        real[i]["b"] = 3.0
+        yield f(X, 2, i), f(X, 2, i), list(real[i])
+
+
+@program
 def test_the_namespace_of_a_class(trace: Any) -> Any:
     class Config:
         lr = 0.5

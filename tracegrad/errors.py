@@ -39,6 +39,7 @@ __all__ = [
     "is_internal",
     "located",
     "lost",
+    "numpys",
     "plainly",
     "uncaught",
     "user_file",
@@ -51,12 +52,32 @@ class TracegradError(Exception):
     """Base of every error that tracegrad raises on purpose."""
 
 
-class ShapeError(TracegradError, ValueError):
+def numpys(cls: Any) -> Any:
+    """The class that NumPy, or PyTorch, raises where a function of ours raises `cls`."""
+    return vars(cls).get("_numpys", cls)
+
+
+class _AsNumPys:
+    """What NumPy refuses too, by an exception of Python's own, for which traced code takes it."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        traced = type(sys._getframe(1).f_globals) is not dict  # whose names are looked up by the trace
+        return numpys(type(self)) if traced else type(self)
+
+
+class ShapeError(_AsNumPys, TracegradError, ValueError):
     """Shapes, axes or indices that do not fit together."""
 
+    _numpys: Any = ValueError
 
-class DTypeError(TracegradError, TypeError):
+
+class DTypeError(_AsNumPys, TracegradError, TypeError):
     """A dtype an op or a transform is not defined for."""
+
+    _numpys: Any = TypeError
 
 
 class TraceError(TracegradError, TypeError):

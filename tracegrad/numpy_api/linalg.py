@@ -44,6 +44,8 @@ _Slogdet: Any = type(np.linalg.slogdet(_ONE))
 class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
     """An array that is no stack of matrices, or not of square ones: NumPy's LinAlgError, PyTorch's RuntimeError."""
 
+    _numpys = np.linalg.LinAlgError
+
 
 def matrices(name: str, a: Any, halves: bool = False) -> Any:
     """`a` as a stack of matrices of a floating dtype, which may be float16 if `halves`."""

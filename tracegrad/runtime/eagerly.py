@@ -42,7 +42,7 @@ from tracegrad.trace.effects import Effect, set_static
 from tracegrad.trace.endings import STEPS, TURN_BY_TURN
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import on_call
-from tracegrad.trace.trace import trace_call
+from tracegrad.trace.trace import Trace, trace_call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
@@ -77,6 +77,8 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
             why = f"{why}; {error}" if why else str(error)
         if found is not None and not _overlaps(call, found):
             return _finished(function, call, found)
+        if found is not None:
+            _undo(found[0].trace)
     rewind(call)
     with plainly(why):
         return on_the_tape(function, call, args, kwargs, () if found is None else found[0].trace.effects)
@@ -154,9 +156,17 @@ def _instead(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]
         finally:
             lost = bool(told)
             told.clear()
+    if found is not None:
+        _undo(found[0].trace)  # which the call itself has done
     if found is None or lost or found[0].trace.effects or found[0].trace.raised:
         return None
     return (_finished(function, call, found),)
+
+
+def _undo(trace: Trace) -> None:
+    """Take back what the recording of a call has done to objects that it was given as they are."""
+    world: Any = trace.world
+    world.natives.rewind()
 
 
 def _overlaps(call: Call, found: Found) -> bool:
@@ -194,6 +204,7 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
     """What a call records, and what NumPy makes of it; None where it has to run as it stands."""
     room = ROOM
     while True:
+        trace = None
         try:
             with room_for(room):
                 trace = trace_call(function.fun, function.body, call, None, {TURN_BY_TURN, STEPS}, function._shared)
@@ -208,6 +219,15 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
             path = Path(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
             outputs, diverged = path.run(_inputs(call), captured)
         except CapacityError:
+            if trace is not None:
+                _undo(trace)
             room *= 16
+        except TracegradError:
+            if trace is not None:
+                _undo(trace)
+            raise
         else:
-            return None if outputs is None or diverged is not None else (path, outputs, captured)
+            if outputs is not None and diverged is None:
+                return path, outputs, captured
+            _undo(trace)
+            return None

@@ -50,7 +50,7 @@ from tracegrad.trace.sources import (
     Variable,
     Weak,
 )
-from tracegrad.trace.state import Called, Context, Name, is_subclass
+from tracegrad.trace.state import Called, Context, Name, is_subclass, mapping_behind
 from tracegrad.trace.tape_effects import DefaultDtype, GradMode
 from tracegrad.trace.users import is_user_code, is_user_function
 from tracegrad.tree import TreeDef
@@ -76,7 +76,7 @@ _OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Nam
 _OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, DefaultDtype)
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
 # The functions whose answers can be asked for again in another process.
-_ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass)}
+_ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass, mapping_behind)}
 _MOST_BYTES = 2**18  # of an array that is kept
 
 

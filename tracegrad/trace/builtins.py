@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.errors import numpys
 from tracegrad.ir import Value
 from tracegrad.ir.builder import recorder
 from tracegrad.numpy_api.creation import empty
@@ -134,7 +135,7 @@ class _TypeMeta(type):
 
 def _class_of(x: Any) -> Any:
     """The class of what is not traced. Traced code may make objects of that of a shadow."""
-    found = type(genuine(unshadowed(x)))
+    found = numpys(type(genuine(unshadowed(x))))
     if isinstance(type(x), type) and issubclass(type(x), Shadowed):
         _get(x, "_world").natives.note(found)
         _get(x, "_world").assume(Attribute(_get(x, "_source"), "__class__"), "is", found)

@@ -23,6 +23,7 @@ from tracegrad.trace.modules import replacement
 from tracegrad.trace.readers import ContextVariable, of_settings
 from tracegrad.trace.refusals import is_read_up, read_up
 from tracegrad.trace.sources import Attribute, Item, Source
+from tracegrad.trace.state import Called, mapping_behind
 from tracegrad.trace.talk import Logger
 
 __all__ = ["of_python"]
@@ -70,8 +71,16 @@ def _chained(world: Any, value: Any, source: Source) -> Any:
 
 
 def _proxy(world: Any, value: Any, source: Source) -> Any:
+    behind = mapping_behind(value)
+    if not is_of_class(behind):
+        return types.MappingProxyType(world.translate(behind, Called(mapping_behind, (value,))))
     world.assume(source, "keys", (type(value), tuple(value)))
     return types.MappingProxyType({k: world.translate(x, Item(source, k)) for k, x in value.items()})
+
+
+def is_of_class(x: Any) -> bool:
+    """Whether a mapping is what a class has for its attributes, which are guarded one by one."""
+    return type(x) is dict and "__module__" in x and "__doc__" in x
 
 
 def _view(world: Any, value: Any, source: Source) -> Any:

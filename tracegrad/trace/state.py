@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import gc
+import types
 from typing import Any
 
 from tracegrad.trace.sources import Names, Source
 
-__all__ = ["Called", "Context", "Name", "is_subclass"]
+__all__ = ["Called", "Context", "Name", "is_subclass", "mapping_behind"]
 
 
 class Name(Source):
@@ -81,3 +83,8 @@ def is_subclass(cls: type, base: type) -> bool:
         return issubclass(cls, base)
     except TypeError:  # protocols with attributes, which are asked of each object
         return False
+
+
+def mapping_behind(proxy: types.MappingProxyType[Any, Any]) -> Any:
+    """The mapping that a proxy shows, which others write to."""
+    return gc.get_referents(proxy)[0]

@@ -19,9 +19,13 @@ __all__ = [
 class SizeError(RuntimeError, ShapeError):
     """Shapes that do not fit together, which PyTorch's users know as a RuntimeError and NumPy's as a ValueError."""
 
+    _numpys = RuntimeError
+
 
 class DimensionError(IndexError, ShapeError):
     """A dimension that a value does not have, or an index beyond its end: an IndexError, as PyTorch's users know it."""
+
+    _numpys = IndexError
 
 
 def index_error(message: str) -> DimensionError:
