@@ -539,7 +539,7 @@ def test_a_gradient_check_compares_compiled_calls_to_the_bit(tiered: bool | None
     assert replays(other)
 
 
-SUITES = ("grad", "guards", "halves", "meaning_exceptions", "meaning_state", "meaning_tensors", "numpy_traced")
+SUITES = ("grad", "guards", "halves", "meaning_exceptions", "meaning_state", "meaning_tensors")
 
 
 def test_the_suite_holds_where_first_calls_are_replayed() -> None:
