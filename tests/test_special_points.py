@@ -2,7 +2,7 @@
 have removable singularities: of the first and second order, by every way, against the limits that mpmath has.
 
 A derivative is the limit, or nan where that has no formula, and each such place is named below with the reason.
-`pytest tests/test_special_points.py --points` compiles every function, not one of four.
+`pytest tests/test_special_points.py --points` compiles every function, not one of eight.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def _every_way(function: Callable[[Any], Any], x: Any, order: int, compiled: boo
 
 
 def _is_chosen(text: str) -> bool:
-    """Whether a function is compiled in every run of the tests: one of four."""
+    """Whether a function is compiled in every run of the tests: one of eight."""
     return zlib.crc32(text.encode()) % 8 == 0
 
 
