@@ -296,15 +296,9 @@ _HYPOT = (
 )
 
 
-def _along(t: Any, ans: Any, x: Any, y: Any) -> Any:
-    """t * x / ans: 0 at the origin; nan where both are infinite, and there is no direction."""
-    far = _is_infinite(x)
-    cosine = divide(where(far, 0.0, x), where(equal(ans, 0), 1.0, ans))
-    return multiply(t, where(far, where(_is_infinite(y), math.nan, where(less(x, 0), -1.0, 1.0)), cosine))
-
-
 hypot = op("hypot(x, y)", np.hypot, _HYPOT,
-           _along, lambda t, ans, x, y: _along(t, ans, y, x),
+           lambda t, ans, x, y: multiply(t, divide(x, where(equal(ans, 0), 1.0, ans))),
+           lambda t, ans, x, y: multiply(t, divide(y, where(equal(ans, 0), 1.0, ans))),
            domain=(0.5, 2), doc="sqrt(x**2 + y**2); its slope at the origin is 0")  # fmt: skip
 
 # -- hyperbolic --------------------------------------------------------------------------------------

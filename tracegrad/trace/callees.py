@@ -140,7 +140,8 @@ def _classes(code: CodeType) -> frozenset[int]:
 @functools.lru_cache(maxsize=4096)
 def _globals_called(code: CodeType) -> tuple[str, ...]:
     """The global names that the code calls, but for those of which only loops see others."""
-    names = [x.argval for x in _steps(code) if x.opcode == _LOAD and (x.arg or 0) & 1]
+    pairs = itertools.pairwise(_steps(code))
+    names = [x.argval for x, y in pairs if x.opcode == _LOAD and (x.arg or 0) & 1 and y.opname not in _LOADS_ATTRIBUTE]
     return tuple(dict.fromkeys([name for name in names if name not in LOOPED and not name.endswith(MARK)]))
 
 
