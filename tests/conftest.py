@@ -142,3 +142,17 @@ def folds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "MOST_NODES", 0)
     monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
     monkeypatch.setattr(importlib.import_module("tracegrad.trace.lengthy"), "_known", {})
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One element for each time that a function has been run to trace it."""
+    module, seen = importlib.import_module("tracegrad.trace.trace"), list[Any]()
+    trace_call = module._trace_call
+
+    def counted(*args: Any) -> Any:
+        seen.append(args[0])
+        return trace_call(*args)
+
+    monkeypatch.setattr(module, "_trace_call", counted)
+    return seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import warnings
 from collections.abc import Iterator
@@ -262,20 +261,6 @@ def test_a_function_that_runs_plainly_does_so_for_some_calls_without_a_look_at_t
     assert f.cache_info().traces == 1
     with pytest.raises(AttributeError):
         f(np.ones(2), "text")
-
-
-@pytest.fixture
-def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """One element for each time that a function has been run to trace it."""
-    module, seen = importlib.import_module("tracegrad.trace.trace"), list[Any]()
-    trace_call = module._trace_call
-
-    def counted(*args: Any) -> Any:
-        seen.append(args[0])
-        return trace_call(*args)
-
-    monkeypatch.setattr(module, "_trace_call", counted)
-    return seen
 
 
 @pytest.mark.parametrize("turns", [3, 4, 6, 9])

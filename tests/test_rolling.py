@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any
 
@@ -320,18 +319,7 @@ def test_the_derivative_of_turns_that_are_checkpoints_keeps_their_carries_only(f
     np.testing.assert_allclose(gradient(X), tg.grad(lambda x: fun(a_turn, x))(X), rtol=1e-12)
 
 
-def test_a_loop_that_was_long_is_folded_from_the_beginning_by_the_next_function(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module, attempts = importlib.import_module("tracegrad.trace.trace"), list[Any]()
-    trace_call = module._trace_call
-
-    def counted(*args: Any) -> Any:
-        attempts.append(args[0])
-        return trace_call(*args)
-
-    monkeypatch.setattr(module, "_trace_call", counted)
-
+def test_a_loop_that_was_long_is_folded_from_the_beginning_by_the_next_function(attempts: list[Any]) -> None:
     def settled(rows: Any, turn: Any) -> Any:
         x = rows[0]
         for row in rows:

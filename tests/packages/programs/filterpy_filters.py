@@ -38,6 +38,12 @@ def prepared(kind: Any, p: Any, *args: Any) -> Any:
     return kf
 
 
+def follow(kf: Any) -> None:
+    for z in DATA:
+        kf.predict()
+        kf.update(z)
+
+
 def likelihood(p: Any) -> Any:
     kf, total = prepared(KalmanFilter, p), 0.0
     for z in DATA:
@@ -64,9 +70,7 @@ def missing(p: Any) -> Any:
 
 def fading(p: Any) -> Any:
     kf = prepared(FadingKalmanFilter, p, 1.02)
-    for z in DATA:
-        kf.predict()
-        kf.update(z)
+    follow(kf)
     return np.sum(kf.x**2) + np.sum(kf.P)
 
 
@@ -74,17 +78,13 @@ def information(p: Any) -> Any:
     kf = prepared(InformationFilter, p)
     kf.P_inv = np.eye(2) / 4.0
     kf.R_inv = np.array([[1.0 / p[1]]])
-    for z in DATA:
-        kf.predict()
-        kf.update(z)
+    follow(kf)
     return np.sum(kf.x**2) + np.sum(kf.P_inv)
 
 
 def square_root(p: Any) -> Any:
     kf = prepared(SquareRootKalmanFilter, p)
-    for z in DATA:
-        kf.predict()
-        kf.update(z)
+    follow(kf)
     return np.sum(kf.x**2) + np.sum(kf.P)
 
 
