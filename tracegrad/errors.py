@@ -153,6 +153,14 @@ def user_file(filename: str) -> bool:
     return not filename.startswith((_PACKAGE, "<frozen", MADE)) and not inside_numpy
 
 
+def user_frame() -> Any:
+    """The innermost frame of the user's that has called what asks; None if there is none."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and not user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def is_internal(error: BaseException) -> bool:
     """Whether an exception comes from a fault in tracegrad's own code, as far as can be told.
 

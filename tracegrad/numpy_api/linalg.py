@@ -317,13 +317,16 @@ def spectrum(a: Any, uplo: str, tied: bool = True) -> Any:
 
 @one_node("LinalgEighBackward0")
 def _eigh(x: Any, *, lower: bool, tied: bool) -> tuple[Any, Any]:
-    x = (linalg.symmetric if tied else linalg.mirrored)(x, lower=lower)
-    return factorizations.eigh(x, lower=lower)  # type: ignore[no-any-return]
+    return factorizations.eigh(_whole(x, lower, tied), lower=lower)  # type: ignore[no-any-return]
 
 
 def of_triangle(x: Any, *, lower: bool) -> Any:
     """The symmetric matrices of which these triangles are read."""
-    return (linalg.symmetric if _are_tied(x) else linalg.mirrored)(x, lower=lower)
+    return _whole(x, lower, _are_tied(x))
+
+
+def _whole(x: Any, lower: bool, tied: bool) -> Any:
+    return (linalg.symmetric if tied else linalg.mirrored)(x, lower=lower)
 
 
 def _are_tied(x: Any) -> bool:
@@ -346,7 +349,7 @@ def spectral_values(a: Any, uplo: str, tied: bool = True) -> Any:
 
 @one_node("LinalgEighBackward0")
 def _eigvalsh(x: Any, *, lower: bool, tied: bool) -> Any:
-    return factorizations.eigvalsh((linalg.symmetric if tied else linalg.mirrored)(x, lower=lower))
+    return factorizations.eigvalsh(_whole(x, lower, tied))
 
 
 @implements(np.linalg.svd)

@@ -294,8 +294,6 @@ _HYPOT = (
     " * sqrt(1 + (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))"
     " * (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))))))"
 )
-
-
 hypot = op("hypot(x, y)", np.hypot, _HYPOT,
            lambda t, ans, x, y: multiply(t, divide(x, where(equal(ans, 0), 1.0, ans))),
            lambda t, ans, x, y: multiply(t, divide(y, where(equal(ans, 0), 1.0, ans))),

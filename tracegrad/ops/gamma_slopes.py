@@ -33,10 +33,6 @@ def _psi(x: Any) -> Any:
     return apply("digamma", x) if type(x) in LITERALS else digamma(x)
 
 
-def _below_half(z: Any) -> Any:
-    return float(z < 0.5) if type(z) in LITERALS else less(z, 0.5)
-
-
 def reciprocal_gamma(ans: Any, x: Any) -> Any:
     low = less(x, 0.5)
     left, rest = where(low, x, 0.25), where(low, subtract(1.0, x), 0.75)

@@ -38,7 +38,7 @@ from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.drawn import rewind
-from tracegrad.trace.effects import Effect, set_static
+from tracegrad.trace.effects import Effect, set_attribute
 from tracegrad.trace.endings import STEPS, TURN_BY_TURN
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import on_call
@@ -104,7 +104,7 @@ def _leave_values(effects: Sequence[Effect]) -> None:
             items = list(enumerate(holder) if isinstance(holder, list | deque) else _named(holder).items())
             for k, x in items:
                 if (value := _value(x)) is not x:
-                    set_static(holder, k, value) if hasattr(holder, "__dict__") else holder.__setitem__(k, value)
+                    set_attribute(holder, k, value) if hasattr(holder, "__dict__") else holder.__setitem__(k, value)
 
 
 def _named(holder: Any) -> Any:

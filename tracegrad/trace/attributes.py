@@ -127,8 +127,8 @@ def of_python(owner: Any, name: str) -> Any:
     asks = sys._getframe(2).f_code.co_filename
     if name == "__class__":
         world.assume(Attribute(_get(owner, "_source"), name), "is", type(real))
-    if name == "__class__" and (asks == _OF_USER_DICT or is_user_file(asks)):
-        world.natives.note(type(real))  # it may make objects of the class, or call its methods; ours asks for the type
+        if asks == _OF_USER_DICT or is_user_file(asks):  # it may make objects of the class, or call its methods
+            world.natives.note(type(real))
     if asks == copy.__file__ and name in ("__getstate__", "__reduce_ex__") and _is_copied_by_dict(type(real)):
         return functools.partial(_REDUCED[name], owner)
     if name in _OF_STATES:

@@ -154,7 +154,6 @@ def _print(*values: Any, file: Any = None, **options: Any) -> None:
     streams = (sys.stdout, sys.stderr) if trace is None else trace.world.streams
     if (sys.stdout if file is None else file) in streams:
         values = tuple([tree.map(_shown, x) for x in values])
-    trace = current_trace()
     if trace is not None and trace.world.open and (file is None or file is sys.stdout):
         trace.world.printed.add(*values, **options)
     else:

@@ -36,7 +36,7 @@ from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED, CLASSES
 from tracegrad.trace.entrances import entering, without_entrances
 from tracegrad.trace.listed import LISTED, METHODS, NAMES
-from tracegrad.trace.texts import READERS, reader_of
+from tracegrad.trace.texts import PARSERS, parser_of
 
 __all__ = ["LOOPED", "MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
 
@@ -44,8 +44,8 @@ MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items(), *CLASSES.items())}
 _KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # `double`, too
-_NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | READERS.keys()
-_MODULES = ("np", "numpy", *READERS.values())
+_NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | PARSERS.keys()
+_MODULES = ("np", "numpy", *PARSERS.values())
 _LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 # Whether the last bit of what these are given says that a method is called.
 _BIT = sys.version_info >= (3, 12)
@@ -58,7 +58,7 @@ _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__
 def callee(x: Any) -> Any:
     """What traced code calls in the place of `x`, a built-in function, or a class or universal function of NumPy's."""
     found = _CALLED.get(id(x))
-    return reader_of(x) if found is None else found
+    return parser_of(x) if found is None else found
 
 
 def marked(code: CodeType) -> CodeType:

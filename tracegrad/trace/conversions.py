@@ -28,7 +28,7 @@ from tracegrad.trace.math_functions import valued
 from tracegrad.trace.texts import reads
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["CALLED", "CLASSES", "METHODS"]
+__all__ = ["CALLED", "CLASSES", "unbound"]
 
 
 def _scalar(x: Any, asked: str = "item()") -> Any:
@@ -216,10 +216,10 @@ class _Class:
 
 _get = object.__getattribute__
 CLASSES: dict[Any, Any] = {real: _Class(real, CALLED[real]) for real in (*_TYPES, *_SCALARS)}
-# What takes the place of such methods that are held elsewhere, by the identity of these.
-METHODS: dict[int, Any] = {
-    id(found): _unbound(real, name)
-    for real in CLASSES
-    for name, found in vars(real).items()
-    if isinstance(found, _METHODS) and getattr(real, name) is found
-}
+
+
+def unbound(x: Any) -> Any:
+    """What takes the place of a method of these classes that is held elsewhere; None for all else."""
+    if not isinstance(x, _METHODS) or x.__objclass__ not in CLASSES:
+        return None
+    return _unbound(x.__objclass__, x.__name__)

@@ -35,8 +35,8 @@ from tracegrad.tree.kinds import KINDS
 
 __all__ = [
     "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",
-    "changed_names", "changes", "contents", "delete_static", "fill", "fixed", "place_of", "set_static", "statements",
-    "watched", "writer",
+    "changed_names", "changes", "contents", "delete_attribute", "fill", "fixed", "place_of", "set_attribute",
+    "statements", "watched", "writer",
 ]  # fmt: skip
 
 Template = Callable[[Any], Piece]
@@ -48,8 +48,8 @@ STATEMENTS = {
     "field": "h.n = v",
     "attribute": "set_attribute(h, k, v)",
     "no attribute": "delete_attribute(h, k)",
-    "static": "set_static(h, k, v)",
-    "no static": "delete_static(h, k)",
+    "static": "set_attribute(h, k, v)",
+    "no static": "delete_attribute(h, k)",
     "item": "h[k] = v",
     "no item": "h.pop(k, None)",
     "extended": "h += v",
@@ -62,25 +62,15 @@ STATEMENTS = {
 }
 
 
-def set_static(x: Any, name: str, value: Any) -> None:
-    """Let a class, or a traced function, hold this; what a metaclass does then has its own effects."""
-    (type if isinstance(x, type) else object).__setattr__(x, name, value)
-
-
-def delete_static(x: Any, name: str) -> None:
-    """Let a class, or a traced function, no longer hold it: it may have been set in the same call."""
-    with contextlib.suppress(AttributeError):
-        (type if isinstance(x, type) else object).__delattr__(x, name)
-
-
 def set_attribute(x: Any, name: str, value: Any) -> None:
-    """Let an object have this attribute, whatever its class does in Python then."""
+    """Let an object, a class or a traced function have this attribute. What its class does in Python then has its own
+    effects."""
     cls: Any = type(x)
     _in_c(cls, "__setattr__")(x, name, value)
 
 
 def delete_attribute(x: Any, name: str) -> None:
-    """Let an object no longer have this attribute, if it has it, whatever its class does in Python then."""
+    """Let it no longer have the attribute, if it has: it may have been set in the same call."""
     cls: Any = type(x)
     with contextlib.suppress(AttributeError):
         _in_c(cls, "__delattr__")(x, name)
@@ -113,8 +103,7 @@ def _change_beneath(x: Any, step: tuple[str, Any], value: Any) -> None:
 
 _CONTAINERS: tuple[type, ...] = (list, deque, OrderedDict, dict, set, bytearray)
 NAMES = {
-    "set_attribute": set_attribute, "delete_attribute": delete_attribute, "set_static": set_static,
-    "delete_static": delete_static, "change_beneath": _change_beneath,
+    "set_attribute": set_attribute, "delete_attribute": delete_attribute, "change_beneath": _change_beneath,
 }  # fmt: skip
 
 

@@ -10,13 +10,12 @@ ask whether a key of theirs is equal to the value, after its hash.
 from __future__ import annotations
 
 import opcode
-import sys
 from typing import Any
 
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.errors import lost, user_file
+from tracegrad.errors import lost, user_frame
 from tracegrad.ir import Value
 from tracegrad.trace.texts import numbers_in, spells
 
@@ -49,9 +48,7 @@ def _lost() -> Exception:
 
 def _step() -> tuple[int, int, bool]:
     """The instruction of the user's that is under way, and whether it gives what a container has under a key."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and not user_file(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = user_frame()
     if frame is None:
         return 0, 0, False
     does, names = frame.f_code.co_code[frame.f_lasti], frame.f_code.co_names

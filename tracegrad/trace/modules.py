@@ -25,7 +25,7 @@ from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stan
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
-from tracegrad.trace.conversions import METHODS
+from tracegrad.trace.conversions import unbound
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
@@ -204,7 +204,6 @@ _REPLACED[id(importlib.import_module)] = _import_module
 _REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
 _REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()})
 _REPLACED.update(OTHERS)
-_REPLACED.update(METHODS)
 _matrix = Unless(np.matrix, "np.matrix", MATRICES)
 _REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
 _REPLACED[id(np.poly1d)] = InPlace("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})
@@ -215,6 +214,11 @@ def _is_function(value: Any) -> bool:
     """Whether it is a function or a class; those of `scipy.fft` are of a class of their own."""
     functions = types.FunctionType, types.BuiltinFunctionType, type
     return isinstance(value, functions) or type(value).__module__ == "uarray"
+
+
+def _one_replaced(value: Any) -> Any:
+    found = _REPLACED.get(id(value))
+    return unbound(value) if found is None else found
 
 
 def replacement(value: Any) -> Any:
@@ -237,5 +241,5 @@ def replacement(value: Any) -> Any:
         return valued(value)
     if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
         return refused_by_name(value)
-    found = _REPLACED.get(id(value))
+    found = _one_replaced(value)
     return file_by_name(value) if found is None and isinstance(value, types.FunctionType | type) else found

@@ -7,13 +7,12 @@ looked for by what it does: the op, the parameters, and the operands, a literal 
 from __future__ import annotations
 
 import copy
-import sys
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.errors import TraceError, UnsupportedError, located, user_file
+from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
 from tracegrad.ops.forms import Compose, Contract, Fold, Map, Scan
@@ -79,18 +78,15 @@ class Recording(Builder):
     def locate(self) -> str:
         if self.location:
             return self.location
-        frame: Any = sys._getframe(2)
-        while frame is not None:
-            code = frame.f_code
-            if user_file(code.co_filename):
-                # Finding the line takes longer than all the rest.
-                at = (id(code), frame.f_lasti)
-                place = self._places.get(at)
-                if place is None:
-                    place = self._places[at] = f"{code.co_filename}:{frame.f_lineno}"
-                return place
-            frame = frame.f_back
-        return ""
+        frame = user_frame()
+        if frame is None:
+            return ""
+        # Finding the line takes longer than all the rest.
+        at = (id(frame.f_code), frame.f_lasti)
+        place = self._places.get(at)
+        if place is None:
+            place = self._places[at] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return place
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """`emit`, where a size is a value of the trace."""

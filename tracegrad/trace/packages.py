@@ -72,13 +72,13 @@ def _chained(world: Any, value: Any, source: Source) -> Any:
 
 def _proxy(world: Any, value: Any, source: Source) -> Any:
     behind = mapping_behind(value)
-    if not is_of_class(behind):
+    if not _is_of_class(behind):
         return types.MappingProxyType(world.translate(behind, Called(mapping_behind, (value,))))
     world.assume(source, "keys", (type(value), tuple(value)))
     return types.MappingProxyType({k: world.translate(x, Item(source, k)) for k, x in value.items()})
 
 
-def is_of_class(x: Any) -> bool:
+def _is_of_class(x: Any) -> bool:
     """Whether a mapping is what a class has for its attributes, which are guarded one by one."""
     return type(x) is dict and "__module__" in x and "__doc__" in x
 

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.errors import lost, user_file
+from tracegrad.errors import lost, user_frame
 from tracegrad.trace.builder import TraceBuilder, current_trace
 
 __all__ = [
-    "EVALUATED", "READERS", "Spelling", "handed_over", "method_of", "numbers_in", "reader_of", "reads",
+    "EVALUATED", "PARSERS", "Spelling", "handed_over", "method_of", "numbers_in", "parser_of", "reads",
     "require_none_read", "spell", "spells",
 ]  # fmt: skip
 
@@ -81,10 +81,8 @@ def method_of(x: Any, value: Any, name: str) -> Any:
     """A method of the value of a tracer, which is a number."""
     if name == "hex":
         spell(x, value)
-        frame: Any = sys._getframe(2)
-        while not user_file(frame.f_code.co_filename):
-            frame = frame.f_back
-        if "fromhex" in frame.f_code.co_names and x._is_differentiated():
+        frame = user_frame()
+        if frame is not None and "fromhex" in frame.f_code.co_names and x._is_differentiated():
             raise lost("hex()")
     return getattr(value, name)
 
@@ -162,12 +160,12 @@ def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Calla
 
 
 # Classes of modules that are not imported for their sake.
-READERS = {"Decimal": "decimal", "Fraction": "fractions"}
+PARSERS = {"Decimal": "decimal", "Fraction": "fractions"}
 
 
-def reader_of(x: Any) -> Any:
+def parser_of(x: Any) -> Any:
     """What traced code calls in the place of one of these classes; others as they are."""
-    if type(x) in (type, ABCMeta) and READERS.get(x.__name__) == x.__module__:
+    if type(x) in (type, ABCMeta) and PARSERS.get(x.__name__) == x.__module__:
         return reads(x)
     return x
 

@@ -21,12 +21,12 @@ from tracegrad.trace.effects import (
     changed_names,
     changes,
     contents,
-    delete_static,
+    delete_attribute,
     fill,
     fixed,
     place_of,
     plain_key,
-    set_static,
+    set_attribute,
     watched,
 )
 from tracegrad.trace.inline import DERIVED
@@ -305,10 +305,10 @@ class Writes:
             fill(x, before)
         for x, before in self._open.items():
             for name in [k for k in _attributes(x) if k not in before]:
-                delete_static(x, name)
+                delete_attribute(x, name)
             for name, value in before.items():
                 if _attributes(x).get(name, shadow.EMPTY) is not value:
-                    set_static(x, name, value)
+                    set_attribute(x, name, value)
         for holder, name, _, real in self._planted.values():
             _put(holder, name, real)
 
@@ -328,7 +328,7 @@ def _put(holder: Any, name: Any, value: Any) -> None:
     if isinstance(holder, dict):
         holder[name] = value
     else:
-        set_static(holder, name, value)
+        set_attribute(holder, name, value)
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:

@@ -245,6 +245,11 @@ def _picked(x: Any, index: Any, *, dim: int | None) -> Any:
 
 
 # -- grids ---------------------------------------------------------------------------------------------------------
+def _require_one_dtype(xs: Sequence[Any]) -> None:
+    for x in xs[1:]:
+        require_one_dtype(xs[0], x, "meshgrid expects all tensors to have the same dtype")
+
+
 @function("meshgrid", methods=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """The coordinates of the grid that vectors span; with indexing "xy" the second one runs along the first dimension.
@@ -256,8 +261,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
         raise size_error(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
     xs = _several(given, "meshgrid expects a non-empty TensorList")
-    for x in xs[1:]:
-        require_one_dtype(xs[0], x, "meshgrid expects all tensors to have the same dtype")
+    _require_one_dtype(xs)
     if any(len(x.shape) > 1 for x in xs):
         found = next(x for x in xs if len(x.shape) > 1)
         raise size_error(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {lengths(found.shape)}")
@@ -283,8 +287,7 @@ def cartesian_prod(*tensors: Any) -> Any:
     [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
     xs = _several(tensors, "cartesian_prod expects a non-empty TensorList")
-    for x in xs[1:]:
-        require_one_dtype(xs[0], x, "meshgrid expects all tensors to have the same dtype")
+    _require_one_dtype(xs)
     return _product(xs) if len(xs) > 1 else xs[0]
 
 
