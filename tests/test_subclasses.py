@@ -3,6 +3,8 @@ name where a derivative would have to be of that class."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -334,3 +336,76 @@ def test_arrays_that_traced_code_makes_read_only(trace: Any) -> Iterator[Any]:
 
     for _ in range(2):
         yield f(np.ones(3))
+
+
+def _of_maps(x: Any) -> Any:
+    return np.sum(x**2) if isinstance(x, np.memmap) else np.sum(x)
+
+
+def _of_exactly_maps(x: Any) -> Any:
+    return np.sum(x**2) if type(x) is np.memmap else np.sum(x)
+
+
+def _of_files(x: Any) -> Any:
+    return np.sum(x**2) if hasattr(x, "filename") else np.sum(x)
+
+
+def _of_modes(x: Any) -> Any:
+    try:
+        return np.sum(x**2) if x.mode else np.sum(x)
+    except AttributeError:
+        return np.sum(x)
+
+
+def _matched(x: Any) -> Any:
+    match x:
+        case np.memmap():
+            return np.sum(x**2)
+        case np.ndarray():
+            return np.sum(x)
+
+
+@functools.singledispatch
+def _dispatched(x: Any) -> Any:
+    return np.sum(x)
+
+
+@_dispatched.register
+def _(x: np.memmap) -> Any:
+    return np.sum(x**2)
+
+
+ASKING = [_of_maps, _of_exactly_maps, _of_files, _of_modes, _matched, lambda x: _dispatched(x)]
+
+
+@pytest.mark.parametrize("function", ASKING)
+def test_what_asks_whether_an_array_is_a_memory_map_is_answered_as_in_python(function: Any, tmp_path: Any) -> None:
+    held = np.memmap(tmp_path / "held", dtype=float, mode="w+", shape=3)
+    held[:] = [1.0, 2.0, 3.0]
+    f = tg.trace(function)
+    for x in (np.asarray(held), held, np.asarray(held), held):
+        assert f(x) == function(x)
+    for jit in (True, False):
+        with contextlib.nullcontext() if jit else tg.disable_jit():
+            for derivative in (
+                tg.grad(function),
+                lambda x: tg.vmap(function)(x[None]),
+                lambda x: tg.jvp(function, (x,), (np.ones(3),)),
+            ):
+                with pytest.raises(tg.UnsupportedError, match=r"memmap.*np\.asarray\(x\)"):
+                    derivative(held)
+            np.testing.assert_array_equal(tg.grad(function)(np.asarray(held)), np.ones(3))
+
+
+def test_a_variable_that_holds_another_class_of_array_is_another_trace(tmp_path: Any) -> None:
+    held = np.memmap(tmp_path / "held", dtype=float, mode="w+", shape=2)
+    held[:] = 3.0
+    plain, now = np.full(2, 3.0), [np.full(2, 3.0)]
+
+    def f(x: Any) -> Any:
+        return np.sum(x * now[0]) if isinstance(now[0], np.memmap) else np.sum(x) + now[0][0]
+
+    traced, slope = tg.trace(f), tg.grad(f)
+    for now[0] in (plain, held, plain, held):
+        assert traced(X) == f(X)
+        np.testing.assert_array_equal(slope(X), [3.0, 3.0] if now[0] is held else [1.0, 1.0])

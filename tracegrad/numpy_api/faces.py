@@ -10,13 +10,14 @@ import dis
 import functools
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import lost
 
-__all__ = ["REWRITTEN", "Faced", "stands_for"]
+__all__ = ["REWRITTEN", "Faced", "agreed", "has", "itself", "stands_for"]
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 # What rewritten code has in the place of a class.
@@ -32,6 +33,37 @@ def stands_for(x: Any) -> type:
         return np.ndarray
     scalar: type = x.dtype.type
     return scalar
+
+
+def agreed(x: Any, ask: Callable[[type], Any]) -> Any:
+    """The answer to a question for the class of a carried value. Arrays from outside may be of a class that no traced
+    value has, such as `np.memmap`: the trace ends where the answer would be another one for that."""
+    cls = stands_for(x)
+    answer = ask(cls)
+    world: Any = getattr(getattr(x, "builder", None), "world", None)
+    if cls is not np.ndarray or world is None or not world.open:
+        return answer
+    if ask(np.memmap) is not answer:
+        world.natives.asked_for_class(x)
+    for other in world.natives.classes_of_arrays:
+        if ask(other) is not answer:
+            raise world.builder.gives_up(
+                f"it asks for the class of an array, and one from outside is a {other.__name__}, which no traced value "
+                "is; pass np.asarray(x), and what its class says as another argument"
+            )
+    return answer
+
+
+def itself(cls: type) -> type:
+    return cls
+
+
+def has(x: Any, name: str) -> bool:
+    """Whether what a carried value stands for has an attribute."""
+    return bool(agreed(x, lambda cls: hasattr(cls, name) or (cls is np.memmap and name in _OF_MEMORY_MAPS)))
+
+
+_OF_MEMORY_MAPS = ("_mmap", "filename", "mode", "offset")  # each has these itself
 
 
 @functools.cache
@@ -70,7 +102,8 @@ _set_class: Any = vars(object)["__class__"].__set__
 def _outward(x: Any, frame: Any) -> Any:
     """The class for the code of a frame: what `np.ndarray` is there, if the frame is that of rewritten code and loads
     an attribute; C code that asks for it gets the class itself."""
-    found = stands_for(x)
+    loads = frame.f_code.co_code[frame.f_lasti] in _LOADS
+    found = agreed(x, itself) if loads else stands_for(x)
     if type(frame.f_globals) is dict or found not in REWRITTEN:
         return found
-    return REWRITTEN[found] if frame.f_code.co_code[frame.f_lasti] in _LOADS else found
+    return REWRITTEN[found] if loads else found

@@ -31,6 +31,7 @@ from tracegrad.errors import (
     TracegradError,
     UnsupportedError,
     holding,
+    located,
     plainly,
 )
 from tracegrad.ops import TapeCarrier, TensorCarrier
@@ -80,8 +81,16 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
         if found is not None:
             _undo(found[0].trace)
     rewind(call)
+    _require_known_classes(call, why)
     with plainly(why):
         return on_the_tape(function, call, args, kwargs, () if found is None else found[0].trace.effects)
+
+
+def _require_known_classes(call: Call, why: str) -> None:
+    """UnsupportedError where an argument is a memory map or the like, which would be an ndarray to code on the tape."""
+    classes = [kind[2] for kind in call.key[1] if type(kind) is tuple and len(kind) == 3 and kind[2] is not np.generic]
+    if classes:
+        raise UnsupportedError(located(f"an argument is a {classes[0].__name__}: {why}"))
 
 
 def on_the_tape(

@@ -16,7 +16,7 @@ from tracegrad.errors import numpys
 from tracegrad.ir import Value
 from tracegrad.ir.builder import recorder
 from tracegrad.numpy_api.creation import empty
-from tracegrad.numpy_api.faces import REWRITTEN, stands_for
+from tracegrad.numpy_api.faces import REWRITTEN, agreed, has, itself, stands_for
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
@@ -32,7 +32,7 @@ from tracegrad.trace.sources import Attribute
 from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
+__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "unshadowed"]
 
 _get = object.__getattribute__
 _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -61,7 +61,7 @@ def _isinstance(x: Any, classes: Any) -> bool:
     asked = getattr(meta, "takes_traced", False) or hook(meta, "__instancecheck__") is not None
     if asked:
         return bool(meta.__instancecheck__(classes, x))
-    return _issubclass(stands_for(x), classes)
+    return bool(agreed(x, lambda cls: _issubclass(cls, classes)))
 
 
 def _issubclass(cls: Any, classes: Any) -> bool:
@@ -125,7 +125,7 @@ class _TypeMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
-            found = stands_for(args[0]) if _is_traced(args[0]) else _class_of(args[0])
+            found = agreed(args[0], itself) if _is_traced(args[0]) else _class_of(args[0])
             return ARRAYS if found is np.ndarray else found
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
@@ -166,14 +166,14 @@ def _shown(x: Any) -> Any:
 
 def _hasattr(x: Any, name: str) -> bool:
     """`hasattr`, of what traced values stand for."""
-    return hasattr(x, name) and (not _is_traced(x) or hasattr(stands_for(x), name))
+    return has(x, name) and hasattr(x, name) if _is_traced(x) else hasattr(x, name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     """`getattr`, of what traced values stand for."""
     if name == "__class__" and _is_traced(x):
         return _Type(x)
-    if _is_traced(x) and not hasattr(stands_for(x), name):
+    if _is_traced(x) and not has(x, name):
         if default:
             return default[0]
         raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")

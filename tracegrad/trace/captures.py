@@ -311,8 +311,7 @@ class World(Assumptions):
                 self.assume(c.source, "aval", (c.array.dtype, c.array.shape))
 
     def _array(self, value: Any, source: Source) -> Any:
-        passed = self._passed.get(id(value))
-        if passed is not None and (self.by_identity or self._one):
+        if (passed := self._passed.get(id(value))) is not None and (self.by_identity or self._one):
             self.assume(source, "same", passed[2])
             return passed[1]
         self._several = self._several or passed is not None
@@ -320,6 +319,7 @@ class World(Assumptions):
             raise self.builder.gives_up(f"{source} is {not_plain(value)}")
         if value.dtype.hasobject:
             return self._objects(value, source)
+        self.natives.note_array(value, source)
         found = self.builder.capture(value, source)
         if found.source is source:
             self.writes.array(found.value, source)

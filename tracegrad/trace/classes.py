@@ -21,7 +21,7 @@ import numpy as np
 from tracegrad.ir import Value
 from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
-from tracegrad.numpy_api.faces import Faced, stands_for
+from tracegrad.numpy_api.faces import Faced, agreed, itself
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
@@ -77,7 +77,7 @@ def dispatched(real: Any, held: Any, cls: Any) -> Any:
 
     def method(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
-        of = stands_for(x) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
+        of = agreed(x, itself) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
         world: Any = getattr(recorder(), "world", None)
         chosen = choose(of) if world is None else world.natives.chosen(choose, of)
         return _asking(chosen).__get__(held, cls)(*args, **kwargs)

@@ -84,7 +84,7 @@ def _enter(module: Any, around: Callable[..., Any], *names: str) -> None:
             FILES[id(real)] = around(real, f"{module.__name__}.{name}")
 
 
-_enter(np, _reading, "load", "loadtxt", "genfromtxt", "fromfile", "fromregex", "memmap")
+_enter(np, _reading, "load", "loadtxt", "genfromtxt", "fromfile", "fromregex")
 _enter(np, _doing, "save", "savez", "savez_compressed", "savetxt")
 _enter(os, _reading, "stat", "lstat", "fstat", "scandir", "walk", "fwalk", "read", "readlink", "access", "popen")
 _enter(os, _doing, "write", "open", "mkdir", "makedirs", "remove", "unlink", "rmdir", "removedirs", "rename", "renames",
@@ -137,5 +137,5 @@ def path(real: Any) -> Any:
     return _Path(real) if type(real) is _KIND else real
 
 
-for _cls in (pathlib.Path, _KIND):
-    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": {"__call__": _Path}})
+for _cls, _made in ((pathlib.Path, _Path), (_KIND, _Path), (np.memmap, _reading(np.memmap, "numpy.memmap"))):
+    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": {"__call__": _made}})

@@ -59,6 +59,7 @@ class Natives:
         self._lent = Lent()
         self._descriptors: dict[int, tuple[Any, Source]] = {}
         self._places: dict[int, Source] = {}  # by the ids of what classes hold, where they do
+        self.classes_of_arrays: set[type] = set()  # that arrays from outside have and no traced value, as `memmap`
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
@@ -75,6 +76,18 @@ class Natives:
                 self._note_hooks(cls)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
+
+    def note_array(self, x: Any, source: Source) -> None:
+        """Traced code reads an array, which may be of a class of NumPy's."""
+        if type(x) is not np.ndarray:
+            self.world.assume(source, "type", type(x))
+            self.classes_of_arrays.add(type(x))
+
+    def asked_for_class(self, x: Any) -> None:
+        """Traced code asks what the class of an array is, which may be one that is read from outside."""
+        for c in self.world.builder.captures.values():
+            if c.node is x.node and c.source is not None:
+                self.world.assume(c.source, "type", type(c.array))
 
     def _holds(self, cls: type, name: str, x: Any) -> bool:
         """Whether traced code gets a shadow of what a class holds: a container, or an object that can change."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.numpy_api.faces import Faced, stands_for
+from tracegrad.numpy_api.faces import Faced, agreed
 from tracegrad.trace.builder import repeats
 
 __all__ = ["BY_NAME", "REFUSED", "InPlace", "Refusal", "draws", "is_read_up", "read_up", "refuse", "refused_by_name"]
@@ -113,8 +113,9 @@ class InPlace(type):
         return found or (real if name == "real" else getattr(real, name))
 
     def __instancecheck__(cls, x: Any) -> bool:
-        faced = isinstance(x, Faced) and issubclass(stands_for(x), cls.real)
-        return faced or isinstance(x, cls.real)
+        if isinstance(x, Faced):
+            return bool(agreed(x, lambda own: issubclass(own, cls.real)))
+        return isinstance(x, cls.real)
 
     def __subclasscheck__(cls, other: type) -> bool:
         return other is cls or issubclass(other, cls.real)

@@ -24,6 +24,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ir import Value
+from tracegrad.numpy_api.faces import agreed, itself
 from tracegrad.ops import Carrier
 from tracegrad.trace.attributes import (
     LABELS,
@@ -42,7 +43,7 @@ from tracegrad.trace.attributes import (
     static,
     writes_of,
 )
-from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
+from tracegrad.trace.builtins import Shadowed, unshadowed
 from tracegrad.trace.callees import marked
 from tracegrad.trace.classes import for_c, genuine, hook
 from tracegrad.trace.constants import comparisons
@@ -145,7 +146,7 @@ def dispatched(world: Any, fun: Any, where: Source) -> Any:
 
     @functools.wraps(fun)
     def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
-        cls = stands_for(first) if isinstance(first, Value) else type(unshadowed(first))
+        cls = agreed(first, itself) if isinstance(first, Value) else type(unshadowed(first))
         chosen = fun.dispatch(cls)
         source = Called(fun.dispatch, (cls,))
         return (world.translate(chosen, source) if world.open else chosen)(first, *args, **kwargs)

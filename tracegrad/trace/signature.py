@@ -267,7 +267,8 @@ class Binder:
             call.plainly = f"the argument {self._name(call, i)} is {self._strange(call, i, x)}"
             return type(x)
         dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
-        kind = (np.generic,) if isinstance(x, np.generic) else ()  # a scalar is no array without axes
+        # A scalar is no array without axes; and what traced code does with a memory map, it may do for its class.
+        kind = (np.generic,) if isinstance(x, np.generic) else (type(x),) if type(x) is not np.ndarray else ()
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape, *kind
 

@@ -329,8 +329,10 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
         found = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
         return builder.python_number(found.node) if type(x) is bool else found
     value = builder.argument(Tracer, np.asarray(x))
-    value.is_array = call.key[1][i][2:] != (np.generic,)
+    unusual = call.key[1][i][2:]
+    value.is_array = unusual != (np.generic,)
     if value.is_array:
+        builder.world.natives.classes_of_arrays.update(unusual)
         builder.world.writes.array(value, Argument(None, i))
     return value
 

@@ -22,6 +22,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
+from tracegrad.numpy_api.faces import has
 from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Level, Op
@@ -135,6 +136,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
             of_float = name == "is_integer" and self.dtype.kind == "f"
             return self.item().is_integer if of_float else method_of(self, self.concrete(f"{name}()")[()], name)
+        has(self, name)  # or it is not known whether it has
         owner = kind.__name__ if self._immutable_scalars and not self.shape else "numpy.ndarray"
         raise AttributeError(f"'{owner}' object has no attribute {name!r}")
 
