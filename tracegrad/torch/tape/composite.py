@@ -7,7 +7,7 @@ places at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,11 @@ import numpy as np
 
 from tracegrad import ad
 from tracegrad.errors import located
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.op import Carrier, Op
 from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.answers import BENT, KEEP_ANSWERS
 from tracegrad.torch.tape.names import saved_names, saved_options, saved_result
+from tracegrad.torch.tape.opnode import tied
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import Packed, Saved, kept
 from tracegrad.torch.tape.tape import (
@@ -36,6 +38,7 @@ from tracegrad.torch.tape.tape import (
 __all__ = ["CompositeNode", "composite_class"]
 
 _ndarray = np.ndarray
+_NONE: Mapping[int, Op] = {}
 
 
 class CompositeNode(Node):
@@ -49,6 +52,10 @@ class CompositeNode(Node):
     __slots__ = ("checks", "options", "packed", "recipe", "values")
     batches = True
     several = True
+    # Whether a recorded derivative depends on the first output, as PyTorch has it.
+    keeps_answer = False
+    # Whether it counts as computed from the first input, though it depends on that by steps alone.
+    bends = False
     recipe: Recipe
     values: Any
     checks: list[tuple[Saved, Any, bool]]
@@ -65,6 +72,8 @@ class CompositeNode(Node):
         kept_values: list[Any] = recipe.specs.copy()
         for k in recipe.keeps:
             kept_values[k] = values[k]
+        if self.keeps_answer:
+            kept_values[recipe.outputs[0][0]] = values[recipe.outputs[0][0]]
         if STATE.level is not None:
             for x, k in zip(tensors, recipe.inputs):
                 if x._dual is not None:
@@ -78,7 +87,7 @@ class CompositeNode(Node):
 
     def guard(self, tensors: Sequence[Any]) -> None:
         """Check from now on that the Tensors that were made of the outputs stay as they are, where that matters."""
-        for k in self.recipe.guarded:
+        for k in {0, *self.recipe.guarded} if self.keeps_answer else self.recipe.guarded:
             if tensors[k]._base is None:
                 self.checks.append((kept(tensors[k], tensors[k].array), k, True))
 
@@ -94,7 +103,12 @@ class CompositeNode(Node):
             for (_, k, _), (saved, _, _) in zip(self.recipe.watched, self.checks):
                 values[k] = saved.sharing(values[k])
             self.recipe.repeat(values)
-            return self._swept(values, cts)
+            found = self._swept(values, cts, self._tied(values) if self.keeps_answer else {})
+            return (
+                [tied(found[0], self.edges[0], self.recipe.specs[self.recipe.inputs[0]]), *found[1:]]
+                if self.bends
+                else found
+            )
         placed = self._placed(cts) if self.recipe.selects else None
         return self._swept(values, cts) if placed is None else [placed]
 
@@ -113,9 +127,21 @@ class CompositeNode(Node):
             self.recipe.repeat(values)
         return values
 
-    def _swept(self, values: Sequence[Any], cts: Any) -> list[Any]:
+    def _tied(self, values: list[Any]) -> dict[int, Op]:
+        """Put the answer as a Tensor into the place of what the rules read of it, and name the ops whose twins do."""
+        answer = self.recipe.outputs[0][0]
+        array = self.values[answer]
+        if STATE.level is not None or self.packed or array.dtype.kind != "f":
+            return {}
+        values[answer] = rewrap(array, (self, 0))
+        for saved, k, _ in self.checks:
+            if k == 0 and k.__class__ is int:
+                saved.sharing(values[answer])
+        return self.recipe.tie(values, answer)
+
+    def _swept(self, values: Sequence[Any], cts: Any, twins: Mapping[int, Op] = _NONE) -> list[Any]:
         recipe = self.recipe
-        tape = recipe.tape(values)
+        tape = recipe.tape(values, twins)
         inputs = [values[k] for k in recipe.inputs]
         receivers = ad.receivers(tape, [x for x, e in zip(inputs, self.edges) if e])
         seeds: dict[Any, Any] = {}
@@ -227,5 +253,6 @@ def composite_class(name: str) -> type[CompositeNode]:
     """The class of the nodes called `name`."""
     found = _CLASSES.get(name)
     if found is None:
-        found = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": ()})
+        traits = {"keeps_answer": name in KEEP_ANSWERS, "bends": name in BENT}
+        found = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": (), **traits})
     return found

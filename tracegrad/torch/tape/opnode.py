@@ -19,16 +19,16 @@ from tracegrad.errors import located
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import divide, power, sign, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape, sum_over
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import TABLE, Carrier, Op
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.answers import INVERSES, pulled_by_answer
+from tracegrad.torch.tape.answers import INVERSES, pulled_by_answer, twin_of
 from tracegrad.torch.tape.batched import Batched
 from tracegrad.torch.tape.names import node_name, saved_names, saved_options, saved_result, wraps_numbers
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
 from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Moving, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "plan_of", "remembered", "step_node", "summed_to"]
+__all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "plan_of", "remembered", "step_node", "summed_to", "tied"]
 
 _ndarray = np.ndarray
 
@@ -40,11 +40,12 @@ class Plan:
     `specs` and `spec` stand for operands and answer where they are not saved; those of elementwise ops are None, since
     their rules ask no shapes. `blank` are the edges of operands that nothing is recorded of. `again` says that the
     rules read the answer, which is computed again from the operands; `inverse` computes the operand from the answer.
+    `twin` is the op with the rule of a recorded pass, if that is another.
     """
 
     __slots__ = (
         "again", "answer", "answers", "blank", "cls", "elementwise", "inverse", "kept", "moving", "op", "operands",
-        "rules", "saves", "spec", "specs",
+        "rules", "saves", "spec", "specs", "twin",
     )  # fmt: skip
     rules: Any
     moving: tuple[int, ...]
@@ -54,13 +55,15 @@ class Plan:
         self.op, self.elementwise = op, isinstance(op, Elementwise)
         self.answers, read = needs_of(op, wanted, operands, params)
         self.inverse = INVERSES.get(op)
-        if self.inverse is not None:
+        self.twin = twin_of(op, operands) if 0 in wanted else None
+        if self.inverse is not None or self.twin is not None:
             self.answers = frozenset({0})
+        if self.twin is not None:
+            read |= {0}
         self.answer = bool(self.answers)
-        # PyTorch saves both operands of a quotient, so that it may be updated in place.
-        self.again = op is divide and self.answer
+        self.again = op in _AGAIN and self.answer
         if self.again:
-            self.answer, read = False, frozenset({0, 1})
+            self.answer, read = False, frozenset(range(len(operands)))
         if op is power and type(operands[0]) in LITERALS:
             read |= {1}
         self.operands = tuple([k in read for k in range(len(operands))])
@@ -78,6 +81,10 @@ class Plan:
             several = self.spec.__class__ is tuple
             self.moving = tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"]) if several else ()
             self.specs = tuple([x if type(x) in LITERALS else _spec(x) for x in operands])
+
+
+# PyTorch saves both operands of a quotient, so that it may be updated in place, and that of erfinv.
+_AGAIN = frozenset({divide, TABLE["erfinv"]})
 
 
 def _spec(aval: Any) -> Any:
@@ -143,7 +150,7 @@ class OpNode(Node):
         if plan.saves:
             operands, answer = self._values()
             if plan.again and not recording:
-                answer = divide(*operands)
+                answer = plan.op(*operands)
         if plan.elementwise and not recording and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
             rules = plan.rules
             if rules is None:
@@ -156,9 +163,11 @@ class OpNode(Node):
             operands, answer = self._recorded(operands, answer)
         if plan.op.pulls_all:
             return self._pulled_at_once(ct, answer, operands)
-        found = [self._pulled(i, ct, answer, operands) if e else None for i, e in enumerate(self.edges)]
+        op = plan.twin if recording and plan.twin is not None and STATE.level is None else plan.op
+        found = [self._pulled(i, ct, answer, operands, op) if e else None for i, e in enumerate(self.edges)]
         if recording and plan.op.bends:
-            return [_tied(ct_x, operands[0] if hasattr(operands[0], "_edge") else answer) for ct_x in found]
+            x = operands[0] if hasattr(operands[0], "_edge") else answer
+            return [tied(ct_x, x._edge_of(), x) for ct_x in found]
         return found
 
     def _values(self) -> tuple[tuple[Any, ...], Any]:
@@ -207,18 +216,18 @@ class OpNode(Node):
             if not e:
                 found.append(None)
             elif (rule := rules[i]) is False:
-                found.append(self._pulled(i, ct, answer, operands))
+                found.append(self._pulled(i, ct, answer, operands, self.plan.op))
             else:
                 ct_x = rule(ct, answer, *operands)
                 found.append(ct_x if shapes is None else summed_to(ct_x, shapes[i]))
         return found
 
-    def _pulled(self, i: int, ct: Any, answer: Any, operands: tuple[Any, ...]) -> Any:
-        """The cotangent of operand `i` by the rule of the op."""
+    def _pulled(self, i: int, ct: Any, answer: Any, operands: tuple[Any, ...], op: Op) -> Any:
+        """The cotangent of operand `i` by the rule of `op`."""
         mask = None
         if ct.__class__ is Masked:
             ct, mask = ct.ct, ct.mask
-        ct_x, mask = ad.pull_masked(self.plan.op, i, ct, mask, answer, operands, self.params)
+        ct_x, mask = ad.pull_masked(op, i, ct, mask, answer, operands, self.params)
         if ct_x is None:
             return None
         if self.shapes is not None:
@@ -243,7 +252,7 @@ class OpNode(Node):
     def _recorded(self, operands: tuple[Any, ...], answer: Any) -> tuple[tuple[Any, ...], Any]:
         """What was saved, as Tensors on the tape."""
         arrays = tuple([_opened(s, x, e) for s, x, e in zip(self.operands, operands, self.edges)])
-        return arrays, divide(*arrays) if self.plan.again else _opened(self.answer, answer, self)
+        return arrays, self.plan.op(*arrays) if self.plan.again else _opened(self.answer, answer, self)
 
     def release(self) -> None:
         if self.plan.saves:
@@ -442,15 +451,34 @@ def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
     return node
 
 
-def _tied(ct: Any, x: Any) -> Any:
-    """The cotangent, which is to count as computed from the Tensor `x`, though it depends on that by steps alone."""
+class _Tied(Node):
+    """A value that is a Tensor's, and depends on another one by steps."""
+
+    __slots__ = ("spec",)
+    batches = True
+    spec: Spec
+
+    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+        zeros = full(shape=self.spec.shape, value=0.0, dtype=self.spec.dtype.name)
+        return [ct, rewrap(zeros, None) if recording else zeros]
+
+
+def tied(ct: Any, edge: Any, spec: Any) -> Any:
+    """The cotangent, which is to count as computed from what `edge` leads to, though it depends on that by steps alone;
+    `spec` has its shape and dtype."""
     plain = unmasked(ct)
     held = plain.array if isinstance(plain, Batched) else plain
-    if ct is None or not getattr(x, "_requires", False) or held._requires:
+    if ct is None or not edge:
         return ct
-    tied = rewrap(held.array, step_node(sign, x._edge_of(), x))
-    tied = Batched(tied) if held is not plain else tied
-    return Masked(tied, ct.mask) if ct.__class__ is Masked else tied
+    if held._requires:
+        node: Any = _Tied()
+        node.edges, node.hooks, node.number = (held._edge_of(), edge), None, next_number()
+        node.spec = Spec(spec.shape, spec.dtype)
+    else:
+        node = step_node(sign, edge, spec)
+    alike = rewrap(held.array, node)
+    alike = Batched(alike) if held is not plain else alike
+    return Masked(alike, ct.mask) if ct.__class__ is Masked else alike
 
 
 def summed_to(ct: Any, spec: Any) -> Any:

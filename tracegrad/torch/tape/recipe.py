@@ -9,7 +9,7 @@ Not where the function looked at values, drew random numbers, or was given what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from types import FunctionType
 from typing import Any
@@ -20,11 +20,14 @@ from tracegrad import ad
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops.carriers import Holder
+from tracegrad.ops.elementwise import where
+from tracegrad.ops.linear import reshape
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.generator import drawn
 from tracegrad.torch.functions.promotion import common_dtype, in_one_dtype
 from tracegrad.torch.modes import DEFAULT
+from tracegrad.torch.tape.answers import twin_of
 from tracegrad.torch.tape.pullbacks import needs_of
 from tracegrad.torch.tape.saved import copy_of_borrowed, own
 from tracegrad.torch.tape.tape import Spec
@@ -32,6 +35,7 @@ from tracegrad.torch.tape.tape import Spec
 __all__ = ["RECIPES", "Part", "Recipe", "key_of", "remember", "written"]
 
 _ndarray, _asarray = np.ndarray, np.asarray
+_NONE: Mapping[int, Op] = {}
 
 Step = tuple[Op, tuple[Any, ...], dict[str, Any], Any]
 
@@ -278,17 +282,34 @@ class Recipe:
             restore_traps(before)
         return values
 
-    def tape(self, values: Sequence[Any]) -> list[ad.Entry]:
-        """The entries of a tape over these values."""
+    def tape(self, values: Sequence[Any], twins: Mapping[int, Op] = _NONE) -> list[ad.Entry]:
+        """The entries of a tape over these values; `twins` are other ops for the steps that give these slots."""
         return [
             (
                 tuple([values[k] for k in slot]) if slot.__class__ is tuple else values[slot],
-                op,
+                twins.get(slot, op),
                 tuple([values[x] if x.__class__ is Slot else x for x in operands]),
                 params,
             )
             for op, operands, params, slot in self.steps
         ]
+
+    def tie(self, values: list[Any], output: Any) -> dict[int, Op]:
+        """Put the Tensor `values[output]` into the place of all that it is made of by moving elements or by a choice
+        between it and a number. Returns the twin of the op that made it, by its slot."""
+        x = values[output]
+        while (step := self.makers.get(output)) is not None:
+            op, operands, _, _ = step
+            if op is reshape:
+                output = operands[0]
+                values[output] = x = reshape(x, shape=self.specs[output].shape)
+            elif op is where and is_literal(operands[1]) and _is_slot(operands[2]):
+                chosen, output = values[operands[0]], operands[2]
+                values[output] = x = where(chosen, 1.0, x)
+            else:
+                twin = twin_of(op, operands, at_end=True)
+                return {} if twin is None else {output: twin}
+        return {}
 
     def repeat(self, values: list[Any], which: Sequence[int] | None = None) -> None:
         """Put into `values` what follows from the inputs there, for the steps `which`: those of a recorded pass."""

@@ -200,7 +200,7 @@ class Recorded(TapeCarrier):
             outputs.append(out)
         if recipe.has_views:
             aliasing.register_parts(outputs, recipe, tensors, "several" if several else "")
-        if recipe.guarded:
+        if recipe.guarded or node.keeps_answer:
             node.guard(outputs)
         if STATE.unusual:
             self._unusually(outputs[0], node)
