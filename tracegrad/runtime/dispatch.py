@@ -450,12 +450,15 @@ class Dispatcher(Inlinable):
                 spec.promote(path)
             error, path.trace.error = path.trace.error, None
             if error is not None:
+                path.trace.world.printed.settle(True)
                 raise error
             outputs, diverged = path.run(call.leaves, captured)
+            found: Found | None = (path, outputs, captured)
             if diverged is None:
                 self._keep(spec, call, path)
-                break
-            found, answers = self._follow(spec, call, diverged)
+            else:
+                found, answers = self._follow(spec, call, diverged)
+            path.trace.world.printed.settle(found is not None and found[1] is not None)
             if found is not None:
                 return found
         return path, outputs, captured

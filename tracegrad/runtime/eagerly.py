@@ -83,7 +83,7 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
     rewind(call)
     _require_known_classes(call, why)
     with plainly(why):
-        return on_the_tape(function, call, args, kwargs, () if found is None else found[0].trace.effects)
+        return on_the_tape(function, call, args, kwargs, call.writes if found is None else found[0].trace.effects)
 
 
 def _require_known_classes(call: Call, why: str) -> None:
@@ -97,11 +97,12 @@ def on_the_tape(
     function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect]
 ) -> Any:
     """A call as it stands, of which is known what it writes: it leaves values there, not what stands for them."""
-    result = function.body(*args, **kwargs)
-    if effects and function.body is not function.fun:
-        with on_call(call):
-            _leave_values(effects)
-    return result
+    try:
+        return function.body(*args, **kwargs)
+    finally:
+        if effects and function.body is not function.fun:
+            with on_call(call):
+                _leave_values(effects)
 
 
 def _leave_values(effects: Sequence[Effect]) -> None:
@@ -236,7 +237,9 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
                 _undo(trace)
             raise
         else:
-            if outputs is not None and diverged is None:
-                return path, outputs, captured
+            ended = outputs is not None and diverged is None
+            trace.world.printed.settle(ended)
+            if ended:
+                return path, outputs or (), captured
             _undo(trace)
             return None

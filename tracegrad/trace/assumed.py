@@ -211,8 +211,10 @@ class Printed:
         if texts and self.out is not None:
             self.out.write("".join(texts))
 
-    def close(self) -> None:
-        """Forget what was held back."""
+    def settle(self, ends: bool) -> None:
+        """Print what was held back if the call `ends` with this; if not, it runs again, and prints then."""
+        if ends:
+            self.release()
         self.out, self.texts = None, []
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ from tracegrad.trace.counters import tell
 from tracegrad.trace.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
 
 __all__ = [
-    "Drawing", "Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "put_back", "rewind",
+    "Drawing", "Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",
+    "rewind",
 ]  # fmt: skip
 
 _DISCRETE = frozenset(
@@ -63,10 +65,21 @@ def _noted(call: Any, x: Any) -> Any:
     return x
 
 
+def note(x: Any) -> None:
+    """Before the call under way draws from this generator: it is rewound with the others."""
+    if CALLS.call is not None:
+        _noted(CALLS.call, x)
+
+
 def _note(drawn: Drawing, x: Any) -> None:
     if id(x) not in drawn.before:
-        state = x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
-        drawn.before[id(x)] = x, state
+        drawn.before[id(x)] = x, _state(x)
+
+
+def _state(x: Any) -> Any:
+    if isinstance(x, random.Random):
+        return x.getstate()
+    return x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
 
 
 def rewind(call: Any) -> None:
@@ -80,7 +93,9 @@ def put_back(drawn: Drawing | None) -> None:
     if drawn is None:
         return
     for x, state in drawn.before.values():
-        if isinstance(x, np.random.RandomState):
+        if isinstance(x, random.Random):
+            x.setstate(state)
+        elif isinstance(x, np.random.RandomState):
             x.set_state(state)
         else:
             x.bit_generator.state = state

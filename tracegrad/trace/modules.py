@@ -22,7 +22,7 @@ from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.deferred import MATRICES, POLYNOMIAL, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stand_in
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder import current_trace, repeats
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
 from tracegrad.trace.conversions import unbound
@@ -32,7 +32,7 @@ from tracegrad.trace.files import FILES, file_by_name
 from tracegrad.trace.making import making, of_lists, ufunc_of_lists
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
-from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, draws, refused_by_name
+from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, drawing, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
 from tracegrad.trace.talk import TALK
 from tracegrad.trace.texts import reads
@@ -226,7 +226,7 @@ def replacement(value: Any) -> Any:
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         if is_generator(value.__self__):
             return method_of_global(value)
-        return getattr(Refusal("random"), value.__name__)
+        return getattr(Refusal("random"), value.__name__) if repeats() else drawing(value)
     if _is_function(value) and _is_of_scipy(value.__module__ or ""):
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):

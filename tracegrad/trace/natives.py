@@ -150,6 +150,11 @@ class Natives:
         self._as_they_are.setdefault(id(x), (x, held, dict(held)))
         return x
 
+    @property
+    def wrote(self) -> bool:
+        """Whether traced code has changed an object that it was given as it is."""
+        return any(not _same(held, before) for _, held, before in self._as_they_are.values())
+
     def rewind(self) -> None:
         """Before the call is traced once more: put back what it has done to objects that it was given as they are."""
         for _, held, before in self._as_they_are.values():
@@ -394,3 +399,8 @@ def _codes(function: Any) -> Iterator[types.CodeType]:
 @functools.lru_cache(maxsize=4096)
 def _matches(code: types.CodeType) -> bool:
     return _MATCH_CLASS in code.co_code[::2]
+
+
+def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether the names hold the same objects."""
+    return a.keys() == b.keys() and all(x is b[name] for name, x in a.items())

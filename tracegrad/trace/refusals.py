@@ -11,6 +11,7 @@ import datetime
 import functools
 import io
 import os
+import random
 import sys
 import time
 import types
@@ -20,8 +21,20 @@ from typing import Any, NoReturn
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.faces import Faced, agreed
 from tracegrad.trace.builder import repeats
+from tracegrad.trace.drawn import note
 
-__all__ = ["BY_NAME", "REFUSED", "InPlace", "Refusal", "draws", "is_read_up", "read_up", "refuse", "refused_by_name"]
+__all__ = [
+    "BY_NAME",
+    "REFUSED",
+    "InPlace",
+    "Refusal",
+    "drawing",
+    "draws",
+    "is_read_up",
+    "read_up",
+    "refuse",
+    "refused_by_name",
+]
 
 
 class Refusal(types.ModuleType):
@@ -29,7 +42,7 @@ class Refusal(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if not repeats():
-            return getattr(sys.modules[self.__name__], name)
+            return drawing(getattr(sys.modules[self.__name__], name))
         raise UnsupportedError(
             located(
                 f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; "
@@ -44,6 +57,14 @@ def draws(x: Any) -> bool:
         if c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random"):
             return True
     return False
+
+
+def drawing(method: Any) -> Any:
+    """What draws random numbers, which a trace of one call calls as it is: its generator is rewound with the call."""
+    real = getattr(method, "__self__", None)
+    if isinstance(real, random.Random) and not isinstance(real, random.SystemRandom):
+        note(real)
+    return method
 
 
 def refuse(name: str, what: str, instead: str) -> NoReturn:

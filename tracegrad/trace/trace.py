@@ -194,7 +194,8 @@ def trace_call(
     floats from the sources with keys in `varying` become inputs. A trace that is `shared` holds for other functions of
     equal code too: it reads what they read of the function of the call.
 
-    Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line.
+    Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line. What it has
+    printed is held back in `world.printed`, until it is known whether the call ends with this trace.
     """
     asked = set() if varying is None else varying
     attempts, endless = Attempts(), None
@@ -208,9 +209,6 @@ def trace_call(
             continue
         assert isinstance(found, Trace)
         found = found if late is None else _given_up(found, str(late))
-        if not found.raised or found.error is not None:  # else the call runs plainly, and prints then
-            found.world.printed.release()
-        found.world.printed.close()
         # What a trace knows of loops from others is as if it had been known when it began.
         found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
         forget_short(asked)
@@ -293,8 +291,7 @@ def _trace_call(
             # What the loops leave are no constants, which is what it may be about.
             world.natives.rewind()
             return Restarts("what loops leave is asked for", TURN_BY_TURN)
-        if not isinstance(error, RunsPlainly):
-            _require_answer(error, world, fun, call)
+        _require_answer(error, world, fun, call)
         return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
     finally:
         unusual.pop(block, None)
@@ -304,10 +301,14 @@ def _trace_call(
 
 def _require_answer(error: BaseException, world: World, fun: Any, call: Call) -> None:
     """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
+    if world.once:
+        call.writes = world.changed
+    if isinstance(error, RunsPlainly):
+        return
     # What NumPy refuses too, and PyTorch of Tensors, they refuse after what was done before.
     own = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
     theirs = isinstance(error, ShapeError | DTypeError) or not isinstance(error, own)
-    ours = is_ours(error) and not (theirs and world.changed)
+    ours = is_ours(error) and not (theirs and _has_acted(world, call))
     if ours:
         _name_location(error, describe(fun))
     if ours or is_interrupt(error):
@@ -316,6 +317,12 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
             world.printed.release()
         world.natives.rewind()
         raise error
+
+
+def _has_acted(world: World, call: Call) -> bool:
+    """Whether the traced code has done something that lasts: who calls it may catch what it raises then."""
+    told = world.printed.texts or (world.once and world.builder.told >= 0)  # else the call as it is tells it again
+    return bool(told or world.changed or call.drawn or world.natives.disturbed() or world.natives.wrote)
 
 
 def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:

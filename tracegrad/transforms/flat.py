@@ -49,20 +49,29 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     given = [builder.lift(x) for x in outside]
     inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(given, primals)]
     nodes, start = [x.node for x in inside], len(builder.nodes)
-    with builder.differentiating(nodes):
-        # Of a Tensor, the array: what it may lead to on a tape is no part of this derivative.
-        outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
-        if builder.spelled:
-            require_none_read(builder, start, outputs)
+    try:
+        with builder.differentiating(nodes):
+            # Of a Tensor, the array: what it may lead to on a tape is no part of this derivative.
+            outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
+            if builder.spelled:
+                require_none_read(builder, start, outputs)
+    except Exception:
+        _write_back(builder, given, inside, nodes)
+        raise
     new = builder.rolled([x.node for x in outputs if not is_literal(x)], start)
     for x in outputs:
         if not is_literal(x):
             x.node = new.get(x.node, x.node)
-    for x, copy, node in zip(given, inside, nodes):
-        if copy.node is not node:  # `fn` has updated its argument
-            x._assign(builder.value(copy.node))
+    _write_back(builder, given, inside, nodes)
     copies = [copy if copy.weak else _unchanged(copy, node) for copy, node in zip(inside, nodes)]
     return builder, copies, outputs
+
+
+def _write_back(builder: TraceBuilder, given: Sequence[Any], inside: Sequence[Tracer], nodes: Sequence[Node]) -> None:
+    """What a function has written to its arguments, `inside`, is in those that it was given."""
+    for x, copy, node in zip(given, inside, nodes):
+        if copy.node is not node:
+            x._assign(builder.value(copy.node))
 
 
 def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:

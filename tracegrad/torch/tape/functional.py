@@ -61,11 +61,11 @@ def eager_vjp(
             STATE.depth -= 1
     finally:
         STATE.enabled = mode
+        for x, primal in updated:
+            if x._counter[0]:
+                primal._assign(x) if isinstance(primal, Recorded) else np.copyto(primal, x.array)
     for x in inputs:
         x._inner = True  # type: ignore[attr-defined]
-    for x, primal in updated:
-        if x._counter[0]:
-            primal._assign(x) if isinstance(primal, Recorded) else np.copyto(primal, x.array)
 
     def pullback(cotangents: Sequence[Any]) -> list[Any]:
         keep = stays or _stays_on_tape(cotangents)
