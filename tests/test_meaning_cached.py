@@ -403,3 +403,33 @@ def test_a_cache_that_was_emptied_is_asked_for_nothing_but_what_is_called(trace:
             rate.cache_clear()
             two.cache_clear()
         yield f(X * n), list(calls)
+
+
+@program
+def test_a_function_with_a_cache_is_not_asked_for_a_call_that_is_another_one(trace: Any) -> Any:
+    asked: list[int] = []
+
+    @functools.lru_cache
+    def scaled(k: int) -> float:
+        asked.append(k)
+        return k * gain
+
+    def f(x: Any, n: int) -> Any:
+        return x * scaled(n) * len(names)
+
+    def slope(x: Any, n: int) -> Any:
+        if trace is not tg.trace:
+            return f(np.ones(3), n)
+        return tg.jvp(lambda x: f(x, n), (x,), (np.ones(3),))[1]
+
+    gain, names = 0.5, {"a"}
+    for n in (1, 2, 1):
+        yield slope(np.ones(3), n), asked
+    scaled.cache_clear()
+    names.add("b")
+    for n in (2, 1, 3):  # the trace for 1 knows numbers that have changed, but not for 2
+        yield slope(np.ones(3), n), asked
+    gain = 0.7
+    scaled.cache_clear()
+    for n in (3, 1, 2):
+        yield slope(np.ones(3), n), asked

@@ -1061,3 +1061,22 @@ def test_of_the_smallest_integers_functions_give_float16(name: str, dtype: str) 
     for got, want in zip(np.atleast_2d(found), np.atleast_2d(wanted)):
         assert got.dtype == want.dtype == np.float16
         np.testing.assert_allclose(got, want, rtol=2**-10)
+
+
+@program
+def test_a_number_that_changes_and_becomes_one_of_a_class_with_operators(trace: Any) -> Any:
+    class Unit(float):
+        def __mul__(self, other: Any) -> Any:
+            return (float(self), other)
+
+        __rmul__ = __mul__
+
+    class Whole(int):
+        def __mul__(self, other: Any) -> Any:
+            return (int(self), other)
+
+    scale, count = 0.5, 1
+    f = trace(lambda x: (np.sin(x), 2.0 * scale, count * 3))
+    for pair in ((0.5, 1), (0.7, 2), (0.9, 3), (Unit(0.3), 4), (0.4, Whole(5)), (Unit(0.2), Whole(6))):
+        scale, count = pair
+        yield f(np.ones(2))

@@ -8,7 +8,7 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,14 @@ from tracegrad.trace.sources import CALLS, Source
 from tracegrad.trace.state import Name
 from tracegrad.trace.users import is_user_code
 
-__all__ = ["GONE", "VARYING", "Assumptions", "Guard", "all_of", "copied", "keys_of", "short"]
+__all__ = ["GONE", "Assumptions", "Guard", "all_of", "copied", "is_number", "keys_of", "short"]
 
 # What reading a source raises where nothing is there.
 GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 # What is compared with == where it is not the same object.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 # Numbers that can be inputs.
-VARYING = (int, float, np.integer, np.floating)
+_VARYING = (int, float, np.integer, np.floating)
 # What functions and methods are made of.
 _OF_CODE = ("__code__", "__defaults__", "__func__")
 
@@ -161,6 +161,11 @@ def copied(x: Any) -> Any:
     return made
 
 
+def is_number(x: Any) -> bool:
+    """Whether it may be an input of the graph: a number of Python's or NumPy's, no class with operators."""
+    return isinstance(x, _VARYING) and type(x).__module__ in ("builtins", "numpy")
+
+
 def _same_items(found: list[Any], expected: list[Any]) -> bool:
     """Whether these are the same objects, or equal values of the same type."""
     if len(found) != len(expected):
@@ -259,7 +264,7 @@ class Assumptions:
     def changed_numbers(self) -> list[Hashable]:
         """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
         they, or the containers that they are items of, are written by each call."""
-        failed = [g for g in self.guards if g.kind == "equals" and isinstance(g.expected, VARYING) and not g.holds()]
+        failed = [g for g in self._failed() if g.kind == "equals" and is_number(g.expected)]
         return [
             g.source.key
             for g in failed
@@ -269,8 +274,18 @@ class Assumptions:
 
     def failures(self, captures: Sequence[Capture]) -> list[str]:
         """What keeps `read` from an answer, in words."""
-        found = [f"{g}, now {g.now()}" for g in self.guards if not g.holds()]
+        found = [f"{g}, now {g.now()}" for g in self._failed()]
+        captures = [c for c in captures if not (found and c.source is not None and c.source.acts)]
         return found + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
+
+    def _failed(self) -> Iterator[Guard]:
+        """The guards that do not hold. What functions of the user's answer is asked where all before hold: a call that
+        is another one does not come there."""
+        failed = False
+        for guard in self.guards:
+            if not (failed and guard.source.acts) and not guard.holds():
+                failed = True
+                yield guard
 
 
 def _now(capture: Capture) -> str:

@@ -41,7 +41,7 @@ from tracegrad.numpy_api.deferred import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
-from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, copied, keys_of
+from tracegrad.trace.assumed import Assumptions, Guard, all_of, copied, is_number, keys_of
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.classes import CACHED
 from tracegrad.trace.drawing import generator_of, is_random, random_of
@@ -181,7 +181,7 @@ class World(Assumptions):
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
         planted = self.writes.planted(source)
-        varies = isinstance(value, VARYING) and (source.key in self.varying or _is_rate(value, source))
+        varies = is_number(value) and (source.key in self.varying or _is_rate(value, source))
         if planted is None and varies:
             return self.builder.capture_number(value, source)
         if planted is None:

@@ -34,6 +34,7 @@ class Cached(Source):
     """What a function with a cache, the parent, answers to the arguments, and those by keyword, in `name`."""
 
     __slots__ = ()
+    acts = True
 
     @property
     def key(self) -> Hashable:

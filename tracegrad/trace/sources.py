@@ -45,6 +45,11 @@ class Source:
             self._key = type(self), above, _key_of(self.name)
         return self._key
 
+    @property
+    def acts(self) -> bool:
+        """Whether reading it runs a function of the user's, which may do something."""
+        return isinstance(self.parent, Source) and self.parent.acts
+
     def read(self) -> Any:
         """What the place holds now; LookupError, AttributeError, ValueError or ReferenceError when it is gone."""
         raise NotImplementedError
