@@ -26,6 +26,7 @@ def load_single_threaded_blas() -> None:
         del os.environ[name]
 
 
+gc.set_threshold(20_000, 20, 20)  # what is collected is a million objects, all of which stay
 load_single_threaded_blas()
 graphs, left_behind, placements = map(importlib.import_module, ("graphs", "left_behind", "placements"))
 settings = importlib.import_module("tracegrad.settings").settings
