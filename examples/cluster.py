@@ -1,7 +1,7 @@
 """Read digits from files that are larger than the memory of a worker: softmax regression on a cluster of processes.
 
-Scikit-learn's 1,797 handwritten digits, drawn again and again with noise, become files of 8 MB, 56 of them, for workers
-of 400 MB, half of which Python takes. Workers read one after the other and send back losses and gradients;
+Scikit-learn's 1,797 handwritten digits, drawn again and again with noise, become files of 8 MB, 65 of them, for workers
+of 500 MB, half of which Python takes. Workers read one after the other and send back losses and gradients;
 `tg.scipy.minimize` runs here. Then the last gradient is taken twice more: while a worker is killed, and by one process
 that walks through the same files. The exit code is 1 unless these have its bits, and 95 % of the held-out digits are
 read. It saves `cluster.png`, and takes half a minute.
@@ -78,8 +78,8 @@ def draw(params, losses):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--files", type=int, default=56)
-    parser.add_argument("--memory", type=int, default=400, help="megabytes that a worker may have")
+    parser.add_argument("--files", type=int, default=65)
+    parser.add_argument("--memory", type=int, default=500, help="megabytes that a worker may have")
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--accuracy", type=float, default=0.95, help="the least held-out accuracy to accept")
     options = parser.parse_args()
