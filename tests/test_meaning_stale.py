@@ -1332,3 +1332,63 @@ def test_what_an_object_has_itself_comes_before_descriptors_that_only_read(trace
     del model.k
     FACTOR = 3.0
     yield f(X), f(X)
+
+
+@program
+def test_what_a_function_of_singledispatch_has_registered_is_asked_again(trace: Any) -> Any:
+    @functools.singledispatch
+    def weight(x: Any) -> Any:
+        return 2.0
+
+    f = trace(lambda x: x * weight.dispatch(int)(1) + len(weight.registry))
+    yield f(X), f(X)
+    weight.register(int, lambda x: FACTOR)
+    yield f(X), f(X)
+
+
+@program
+def test_lists_and_dicts_that_were_several_may_become_one(trace: Any) -> Any:
+    xs, ys, table, other = [1.0], [1.0], {"k": 1.0}, {"k": 1.0}
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * 2 if xs is ys else x * (5 if table is other else 3)
+
+    yield f(X), f(X)
+    table = other
+    yield f(X), f(X)
+    ys = xs
+    yield f(X), f(X)
+    ys = [1.0]
+    yield f(X), f(X)
+
+
+@program
+def test_a_module_that_was_not_there_is_imported_once_it_is(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            import module_of_a_test  # type: ignore[import-not-found]
+
+            return x * module_of_a_test.k
+        except ImportError:
+            return x
+
+    yield f(X), f(X)
+    made: Any = types.ModuleType("module_of_a_test")
+    made.k = 4.0
+    sys.modules["module_of_a_test"] = made
+    try:
+        yield f(X), f(X)
+    finally:
+        del sys.modules["module_of_a_test"]
+    yield f(X), f(X)
+
+
+@pytest.mark.parametrize("digits", [3, 28])
+def test_constants_are_computed_with_in_the_context_of_the_call(digits: int) -> None:
+    third = tg.trace(lambda x, d: x * float(d / 3), static_argnames="d")
+    for precision in (digits, 5, digits):
+        with decimal.localcontext(prec=precision):
+            wanted = X * float(decimal.Decimal(1) / 3)
+            np.testing.assert_array_equal(third(X, decimal.Decimal(1)), wanted)

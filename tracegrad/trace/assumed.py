@@ -227,6 +227,7 @@ class Assumptions:
     """What one trace assumes of the world: guards; and which places its calls write to, by their keys."""
 
     varying: Collection[Hashable] = ()
+    asks_functions = False  # whether traced code asks for their signatures, and what else they have
 
     def __init__(self) -> None:
         self.guards: list[Guard] = []

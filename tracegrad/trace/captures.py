@@ -15,7 +15,7 @@ item that it reads goes through `World.translate`, which answers by kind and rem
 
 Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
 functions it calls as well, in installed packages too, and that there is nothing to be read. Not seen: what functions
-of Python's library, SciPy and C code read; of an object whose methods are called, all attributes are guarded. An array
+of NumPy, SciPy and C code read; of an object whose methods are called, all attributes are guarded. An array
 from such a place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators,
 buffers) is refused; random numbers are drawn at each call (`tracegrad.trace.drawn`).
 
@@ -40,7 +40,7 @@ from tracegrad.ir import Value
 from tracegrad.numpy_api.deferred import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
-from tracegrad.trace import shadow
+from tracegrad.trace import labels, shadow
 from tracegrad.trace.assumed import Assumptions, Guard, all_of, copied, is_number, keys_of
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.classes import CACHED
@@ -49,6 +49,7 @@ from tracegrad.trace.drawn import Drawn, Traced, is_generator
 from tracegrad.trace.effects import asked_again
 from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS, RunsPlainly
 from tracegrad.trace.guards import Capture
+from tracegrad.trace.identity import tell_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan, read
 from tracegrad.trace.memo import cached
@@ -56,7 +57,7 @@ from tracegrad.trace.modules import module, replacement
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.outside import opaque_function, opaque_object
 from tracegrad.trace.packages import of_python
-from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
+from tracegrad.trace.sources import Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
 from tracegrad.trace.users import is_of_numba, opaque_package
 from tracegrad.trace.writes import Writes
@@ -93,8 +94,7 @@ class World(Assumptions):
         self.builder, self.varying = builder, varying
         self.shared = shared  # the function, if others of equal code are to find the trace
         self.by_identity = False
-        self._one = ARRAYS in varying
-        self._whole = False
+        self._one, self._whole = ARRAYS in varying, False
         self.adds_to_sets: bool | None = False  # and does nothing else with them; None if some code does
         self._compares = False
         self._warned = WARNED.count
@@ -270,19 +270,6 @@ class World(Assumptions):
     def keeps_lists(self) -> bool:
         """Whether no array is to stand for a list, whose elements would be other objects then."""
         return self._compares or LISTS in self.varying
-
-    def _tell_apart(self) -> None:
-        """Guard that arrays which are several objects stay so."""
-        found: dict[Any, list[Source]] = {}
-        passed = [(x, source) for x, _, source in self._passed.values()]
-        captured = [(c.array, c.source) for c in self.builder.captures.values() if isinstance(c.array, np.ndarray)]
-        tensors = self.builder.tensors.known() if self.builder.has_tensors else ()
-        for x, source in (*passed, *captured, *tensors):
-            if source is not None:
-                found.setdefault((x.shape, x.dtype, type(x)), []).append(source)
-        for group in found.values():
-            if len(group) > 1:
-                self.assume(Alike(None, tuple(group)), "is", False)
 
     def read_whole(self) -> None:
         """Traced code may look into containers past their methods: all of each is read."""
@@ -473,9 +460,10 @@ class World(Assumptions):
         self.writes.restore()
         self.natives.restore()
         if self.by_identity:
-            self._tell_apart()
-        for source, value in self._structural if self.by_identity else ():
+            tell_apart(self)
+        for source, value in self._structural if self.by_identity or self.asks_functions else ():
             self.assume(source, "is", value)
+        labels.guard(self, [value for value, _ in self._seen.values()])
         try:
             self._require_as_they_were()
             self.natives.guard(made for _, made in self._seen.values())

@@ -10,7 +10,11 @@ import types
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Elements", "has_identity", "tells_objects_apart"]
+import numpy as np
+
+from tracegrad.trace.sources import Alike, Source
+
+__all__ = ["Elements", "has_identity", "tell_apart", "tells_objects_apart"]
 
 _IS = dis.opmap["IS_OP"]
 
@@ -108,3 +112,20 @@ def _bases(x: Any) -> Iterator[Any]:
     while getattr(x, "origin", None) is not None:
         x = x.origin.base
         yield x
+
+
+def tell_apart(world: Any) -> None:
+    """Guard that arrays, lists and dicts which are several objects stay so."""
+    found: dict[Any, list[Source]] = {}
+    passed = [(x, source) for x, _, source in world._passed.values()]
+    captured = [(c.array, c.source) for c in world.builder.captures.values() if isinstance(c.array, np.ndarray)]
+    tensors = world.builder.tensors.known() if world.builder.has_tensors else ()
+    for x, source in (*passed, *captured, *tensors):
+        if source is not None:
+            found.setdefault((x.shape, x.dtype, type(x)), []).append(source)
+    for x, _ in world._seen.values():
+        if type(x) in (list, dict) and id(x) in world._places:
+            found.setdefault(type(x), []).append(world._places[id(x)])
+    for group in found.values():
+        if len(group) > 1:
+            world.assume(Alike(None, tuple(group)), "is", False)

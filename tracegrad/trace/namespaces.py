@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from typing import Any
 
@@ -12,7 +13,7 @@ from tracegrad.trace.callees import LOOPED, MARK, callee
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.rows import ITERATED
-from tracegrad.trace.sources import Attribute, Fixed, Global, Hiding
+from tracegrad.trace.sources import Attribute, Fixed, Global, Hiding, Item
 from tracegrad.trace.state import Name
 from tracegrad.trace.tries import Namespace
 
@@ -109,7 +110,12 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
     theirs = dict.__getitem__(names, "__import__")
 
     def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        return imported(world, theirs(name, real, locals, fromlist, level))
+        try:
+            return imported(world, theirs(name, real, locals, fromlist, level))
+        except ImportError:
+            if name not in sys.modules and not level:
+                world.assume(Item(Fixed(sys.modules, "sys.modules"), name), "absent", None)
+            raise
 
     names["__import__"] = load
     return names

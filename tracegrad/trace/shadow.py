@@ -50,6 +50,7 @@ from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.instructions import attributes_in
+from tracegrad.trace.labels import ask
 from tracegrad.trace.lent import notice_sets, passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
@@ -101,6 +102,8 @@ def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
         [_default(world, where, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
     )
     made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
+    if fun.__annotations__:
+        made.__annotations__ = fun.__annotations__
     _guard_function(world, fun, where)
     made.__dict__.update({k: _attribute_of_function(world, where, k, x) for k, x in fun.__dict__.items()})
     world.writes.watch_function(fun, made)
@@ -147,11 +150,14 @@ def dispatched(world: Any, fun: Any, where: Source) -> Any:
     @functools.wraps(fun)
     def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
         cls = agreed(first, itself) if isinstance(first, Value) else type(unshadowed(first))
+        return dispatch(cls)(first, *args, **kwargs)
+
+    def dispatch(cls: Any) -> Any:
         chosen = fun.dispatch(cls)
-        source = Called(fun.dispatch, (cls,))
-        return (world.translate(chosen, source) if world.open else chosen)(first, *args, **kwargs)
+        return world.translate(chosen, Called(fun.dispatch, (cls,))) if world.open else chosen
 
     world.enter(fun, call)
+    call.dispatch, call.registry = dispatch, world.translate(fun.registry, Attribute(where, "registry"), guard=False)  # type: ignore[attr-defined]
     call.__wrapped__ = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
     return call
 
@@ -174,6 +180,7 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
         world.assume(Attribute(where, "__defaults__"), "is", fun.__defaults__)
     if fun.__kwdefaults__:
         world.assume(Attribute(where, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
+    ask(world, fun)
     if fun.__code__.co_exceptiontable:
         _guard_caught(world, fun)
 

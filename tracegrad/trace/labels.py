@@ -1,0 +1,68 @@
+"""What traced code asks of functions themselves: names, documentation, annotations, defaults, signatures.
+
+Its shadows have what the functions have, which others may assign. Few programs ask for that, and so it is guarded for
+those alone whose code names it, of all functions that they know.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from tracegrad.trace.instructions import attributes_in
+from tracegrad.trace.sources import Attribute, Fixed
+from tracegrad.trace.state import Called
+
+__all__ = ["ask", "guard"]
+
+# Of the functions that are asked by name.
+_NAMES = frozenset(["__doc__", "__name__", "__qualname__"])
+# Of whichever function: these are asked of what is passed to a decorator or a validator.
+_ASKED = frozenset(
+    [
+        "__annotations__", "__defaults__", "__dict__", "__kwdefaults__", "__signature__", "get_annotations",
+        "get_type_hints", "getcallargs", "getdoc", "getfullargspec", "signature", "singledispatch", "vars",
+    ]
+)  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _asks(code: types.CodeType) -> bool:
+    inner = [x for x in code.co_consts if isinstance(x, types.CodeType)]
+    return not _ASKED.isdisjoint(code.co_names) or any(map(_asks, inner))
+
+
+def ask(world: Any, fun: types.FunctionType) -> None:
+    """Before a trace runs the code of a function: note what that may ask of others."""
+    code = fun.__code__
+    world.asks_functions = world.asks_functions or _asks(code)
+    if _NAMES.isdisjoint(code.co_names):
+        return
+    cells = dict(zip(code.co_freevars, fun.__closure__ or ()))
+    for name, attribute in attributes_in(code):
+        owner = _contents(cells[name]) if name in cells else fun.__globals__.get(name)
+        if attribute in _NAMES and isinstance(owner, types.FunctionType):
+            world.assume(Attribute(Fixed(owner, name), attribute), "equals", getattr(owner, attribute))
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def guard(world: Any, functions: Iterable[Any]) -> None:
+    """Guard what was asked of functions."""
+    for fun in functions if world.asks_functions else ():
+        if isinstance(fun, types.FunctionType):
+            world.assume(Called(_held, (fun,)), "items", [list, *_held(fun)])
+
+
+def _held(fun: Any) -> list[Any]:
+    """What a function has that can be assigned, but for its code."""
+    named = [fun.__annotations__, fun.__kwdefaults__ or {}, vars(fun)]
+    parts = [x for held in named for x in (len(held), *held, *held.values())]
+    return [fun.__name__, fun.__qualname__, fun.__doc__, fun.__defaults__, *parts]
