@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import inspect
 import operator
 import sys
 import types
@@ -29,6 +30,7 @@ from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.making import making
 from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.sources import Attribute
+from tracegrad.trace.state import Called
 from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
 
@@ -230,12 +232,31 @@ def _is_not(a: Any, b: Any) -> bool:
     return not is_same(_truth(a), _truth(b))
 
 
+def _static(x: Any, name: str) -> Any:
+    return inspect.getattr_static(x, name, _ABSENT)
+
+
+@functools.wraps(inspect.getattr_static)
+def _getattr_static(obj: Any, attr: str, *default: Any) -> Any:
+    """`inspect.getattr_static`, of what a shadow stands for."""
+    real, world = unshadowed(obj), getattr(recorder(), "world", None)
+    if world is None or not world.open or (real is obj and not isinstance(obj, type)):
+        return inspect.getattr_static(real, attr, *default)
+    found, source = _static(real, attr), Called(_static, (real, attr))
+    if found is _ABSENT or real is obj:
+        world.assume(source, "is", found)
+        return inspect.getattr_static(real, attr, *default)
+    return world.translate(found, source)
+
+
+_ABSENT = object()
 _READ_IN_C = (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace, operator.concat)
 # By the identity of what they replace.
 OTHERS: dict[int, Any] = {
     id(np.isscalar): _isscalar,
     id(np.ndarray): ARRAYS,
     **{id(vars(np.ndarray)[name]): method for name, method in _METHODS.items()},
+    id(inspect.getattr_static): _getattr_static,
     id(operator.is_): _is,
     id(operator.is_not): _is_not,
     **{id(f): touching(f) for f in _READ_IN_C},

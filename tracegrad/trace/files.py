@@ -119,13 +119,32 @@ class _Path(_KIND):  # type: ignore[misc]
 
 def _method(name: str, ask: Callable[..., Any]) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return ask(str(self)) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
+        return ask(str(self), *args, **kwargs) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
 
     return functools.wraps(getattr(_KIND, name))(method)
 
 
-for _name, _ask in {"exists": os.path.exists, "is_file": os.path.isfile, "is_dir": os.path.isdir}.items():
+_ASKED = {"exists": os.path.exists, "is_file": os.path.isfile, "is_dir": os.path.isdir, "is_symlink": os.path.islink}
+for _name, _ask in _ASKED.items():
     setattr(_Path, _name, _method(_name, reader(_ask)))
+
+
+def _place(name: str) -> Callable[..., Any]:
+    """What a path answers with another one, by the folder or the user of the process."""
+
+    def answer(*args: Any, **kwargs: Any) -> str:
+        return str(getattr(_KIND(args[0]) if args else _KIND, name)(*args[1:], **kwargs))
+
+    answer.__name__ = f"Path.{name}"
+    ask = reader(answer)
+    return lambda *args, **kwargs: _Path(ask(*args, **kwargs))
+
+
+for _name in ("absolute", "expanduser", "resolve"):
+    setattr(_Path, _name, _method(_name, _place(_name)))
+_OF_PROCESS = {name: _place(name) for name in ("cwd", "home")}
+for _name, _ask in _OF_PROCESS.items():
+    setattr(_Path, _name, staticmethod(_ask))
 for _name in ("read_text", "read_bytes", "stat", "lstat", "iterdir", "glob", "rglob", "owner", "group", "samefile"):
     setattr(_Path, _name, _reading(getattr(_KIND, _name), f"Path.{_name}"))
 for _name in ("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", "rename", "replace", "chmod"):
@@ -137,5 +156,7 @@ def path(real: Any) -> Any:
     return _Path(real) if type(real) is _KIND else real
 
 
-for _cls, _made in ((pathlib.Path, _Path), (_KIND, _Path), (np.memmap, _reading(np.memmap, "numpy.memmap"))):
-    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": {"__call__": _made}})
+_OF_PATHS: Any = {"__call__": _Path, **_OF_PROCESS}
+_MAPS: Any = {"__call__": _reading(np.memmap, "numpy.memmap")}
+for _cls, _other in ((pathlib.Path, _OF_PATHS), (_KIND, _OF_PATHS), (np.memmap, _MAPS)):
+    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": _other})

@@ -20,6 +20,7 @@ import re
 import struct
 import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -231,8 +232,8 @@ def attributes(x: Any) -> Iterator[tuple[str, Any]]:
 
 @functools.lru_cache(maxsize=4096)
 def _has_hidden_fields(cls: Any) -> bool:
-    """Whether instances of a class have fields that are no attributes, or methods of the user's."""
-    if is_user_code(cls):
+    """Whether instances of a class have fields that are no attributes, or elsewhere, or methods of the user's."""
+    if is_user_code(cls) or issubclass(cls, weakref.finalize):
         return True
     known = {beneath for c in cls.__mro__ if c in _BASES for beneath in c.__mro__}
     for c in cls.__mro__:

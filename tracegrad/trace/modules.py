@@ -3,7 +3,7 @@
 The name of NumPy stands for NumPy with functions that make arrays which traces see, `math` for functions that know
 traced numbers, SciPy's for functions over ops (`tracegrad.scipy_api`). What a module of the user's, of an installed
 package or of Python holds is read through the world, so that another value is noticed; the functions and classes of
-Python, NumPy and SciPy are taken to stay.
+Python, NumPy and SciPy are taken to stay. What is known of functions of Python's is in `tracegrad.trace.library`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tracegrad.trace.conversions import unbound
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
+from tracegrad.trace.library import of_library
 from tracegrad.trace.making import making, of_lists, ufunc_of_lists
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
@@ -133,7 +134,7 @@ def _read(world: Any, real: types.ModuleType, name: str) -> Any:
         raise
     if name not in real.__dict__:  # made by the module's own __getattr__
         source = Attribute(Fixed(real, real.__name__), name)
-    if isinstance(found, _CODE) and is_library_module(real):
+    if isinstance(found, _CODE) and is_library_module(real) and of_library(found) is None:
         return world.translate(found, source, guard=False)
     return world.translate(found, source)
 
@@ -221,6 +222,11 @@ def _one_replaced(value: Any) -> Any:
     return unbound(value) if found is None else found
 
 
+def _by_name(value: Any) -> Any:
+    found = file_by_name(value) if isinstance(value, types.FunctionType | type) else None
+    return of_library(value) if found is None else found
+
+
 def replacement(value: Any) -> Any:
     """What stands for a function or object of Python, NumPy or SciPy in traced code; None for others."""
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
@@ -242,4 +248,4 @@ def replacement(value: Any) -> Any:
     if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
         return refused_by_name(value)
     found = _one_replaced(value)
-    return file_by_name(value) if found is None and isinstance(value, types.FunctionType | type) else found
+    return _by_name(value) if found is None else found

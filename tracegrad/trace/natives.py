@@ -33,6 +33,7 @@ from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaq
 from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, read
+from tracegrad.trace.readers import of_settings
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
 from tracegrad.trace.state import Called, is_subclass
 from tracegrad.trace.tries import within_try
@@ -189,8 +190,10 @@ class Natives:
             raise self.world.builder.gives_up(f"{name} raises {type(error).__name__}, which is caught") from error
 
     def note_all(self, x: Any) -> None:
-        """Note the classes of the nodes of a pytree."""
-        if tree.is_node(x):
+        """Note the classes of the nodes of a pytree, and the settings by which its leaves answer."""
+        if not tree.is_node(x):
+            of_settings(self.world, x)
+        else:
             self.note(type(x))
             for child in tree.children(x):
                 self.note_all(child)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
 import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +18,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.quiet import handling
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.foreign import Opaque, State
 from tracegrad.trace.garbage import thresholds
 from tracegrad.trace.sources import Fixed, Item
 from tracegrad.trace.state import Called, Context
@@ -148,21 +152,61 @@ def _geterr() -> Any:
     return np.geterr()
 
 
+def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any] | None:
+    """What to ask at each call, and for what: paths are texts, and keywords a part of the function. None where it is
+    not known by itself, and asked once."""
+    asked = tuple([os.fspath(x) if isinstance(x, os.PathLike) else x for x in args])
+    if not all(map(_is_fixed, (*asked, *kwargs.values()))):
+        if world.once:
+            return None
+        what = f"the answer of {real.__name__} to what may change is to be read at each call"
+        raise world.builder.gives_up(f"{what}; call it outside and pass the result")
+    if kwargs:
+        real = functools.wraps(real)(functools.partial(real, **kwargs))
+    return real, asked
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether an argument says by itself what is asked."""
+    return all(map(_is_fixed, x)) if type(x) is tuple else isinstance(x, _FIXED)
+
+
+_FIXED = (str, int, float, bytes, type(None), type, types.ModuleType)
+# Of an answer with more parts, one look compares all.
+_MOST_PARTS = 4
+
+
+def _answer(world: Any, answer: Any, source: Called) -> Any:
+    """The answer, which each call compares. One of many parts is made anew each time, and compared as a whole."""
+    if type(answer) in (tuple, list, dict, set) and len(answer) > _MOST_PARTS:
+        with contextlib.suppress(Opaque):
+            world.assume(source, "state", State(answer, compare=True).key)
+            return answer
+    return world.translate(answer, source)
+
+
 def reader(real: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose answer is a guard: it is called again at each call."""
 
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
         world = _world()
-        if world is None or kwargs or not all(isinstance(x, str | int | bytes | os.PathLike) for x in args):
+        if world is None:
             return real(*args, **kwargs)
-        source = Called(real, args)
+        question = _question(world, real, args, kwargs)
+        if question is None:
+            return real(*args, **kwargs)
+        ask, asked = question
+        source = Called(ask, asked)
         try:
-            answer = real(*args)
+            answer = ask(*asked)
         except OSError:
             world.assume(source, "absent", None)
             raise
-        return world.translate(answer, source)
+        except Exception as error:
+            world.natives.raises_aside(real.__name__, error)
+            raise
+        return _answer(world, answer, source)
 
     return call
 
@@ -175,14 +219,20 @@ def _decimals() -> Any:
     return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, traps
 
 
-_SETTINGS: dict[Any, Callable[[], Any]] = {"decimal": _decimals}
+def _time_zone() -> Any:
+    """What decides which time it is where the process is."""
+    return time.tzname, time.timezone, _held().get(_TZ)
+
+
+_TZ = os.environ.encodekey("TZ")
+_SETTINGS: dict[Any, Callable[[], Any]] = {"decimal": _decimals, "datetime": _time_zone}
 _CONTEXT = ("getcontext", "setcontext")
 
 
 def of_settings(world: Any, x: Any) -> Any:
     """Guard the settings of the module that a function, a class or an object of a class is of. What stands for one that
     hands these out to be changed, in a way that no trace sees; None for all others."""
-    read = _SETTINGS.get(getattr(x, "__module__", None))
+    read = _SETTINGS.get(x.__module__ if hasattr(x, "__module__") else type(x).__module__)
     if read is None or world.once:
         return None
     if getattr(x, "__name__", "") in _CONTEXT:

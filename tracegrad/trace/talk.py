@@ -15,13 +15,15 @@ from typing import Any
 from tracegrad import tree
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
+from tracegrad.trace.library import at_each_call
 from tracegrad.trace.readers import reader
+from tracegrad.trace.sources import Attribute, Fixed
 from tracegrad.trace.texts import spell
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["TALK", "Logger", "by_value"]
 
-_LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
+_LEVELS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
 
 
 def _shown(x: Any) -> Any:
@@ -67,9 +69,16 @@ class Logger:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
+        if name in _LEVELS:
+            return _logs(found)
         if name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers"):
             return reader(found)
-        return _logs(found) if name in _LEVELS else found
+        if callable(found):
+            return at_each_call(found, f"{type(self._real).__qualname__}.{name}")
+        trace = current_trace()
+        if trace is None or not trace.world.open:
+            return found
+        return trace.world.translate(found, Attribute(Fixed(self._real, "a logger"), name))
 
     def __repr__(self) -> str:
         return repr(self._real)

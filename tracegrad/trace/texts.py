@@ -25,6 +25,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost, user_frame
 from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.state import Called
 
 __all__ = [
     "EVALUATED", "PARSERS", "Spelling", "handed_over", "method_of", "numbers_in", "parser_of", "reads",
@@ -71,10 +72,23 @@ class Spelling:
 
 def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
     value = x._plain(asked)
+    if isinstance(value, np.ndarray | np.generic):
+        _as_printed(x.builder)
     text = make(value, *spec)
     if not spec or _is_exact(*spec):
         spell(x, value, text)
     return text
+
+
+def _as_printed(builder: TraceBuilder) -> None:
+    """Texts of arrays, and of NumPy's numbers, are as NumPy is told to print."""
+    world: Any = builder.world
+    if builder.open and world.open and not world.once:
+        world.assume(Called(_print_options, ()), "items", [list, *_print_options()])
+
+
+def _print_options() -> list[Any]:
+    return [*np.get_printoptions().values()]
 
 
 def method_of(x: Any, value: Any, name: str) -> Any:
