@@ -189,3 +189,25 @@ def test_cloudpickle_takes_along_functions_of_main_which_no_other_process_has(tm
     told = subprocess.run([sys.executable, program, sent], capture_output=True, text=True, check=True).stdout
     found = pickle.loads(sent.read_bytes())
     assert " ".join(str(float(np.sum(f(np.ones(3))))) for f in found.values()) == told.strip() == "9.0 18.0 30.0"
+
+
+@pytest.mark.parametrize("view", ["x[1:]", "x[::2]", "x.reshape(2, 2).T", "x.flip(0)", "x[2]", "x[1:][1:]", "x"])
+def test_deep_copies_share_the_memory_that_the_originals_share(view: str) -> None:
+    x = tg.arange(4.0)
+    y = eval(view)
+    shared = np.may_share_memory(x.numpy(), y.numpy())
+    for pair in ([x, y], [y, x][::-1], {"a": x, "b": y}.values()):
+        a, b = copy.deepcopy(list(pair))
+        np.testing.assert_array_equal(a, x)
+        np.testing.assert_array_equal(b, y)
+        assert b.stride() == y.stride()
+        a.mul_(2.0)
+        np.testing.assert_array_equal(b, y * (2.0 if shared else 1.0))
+    np.testing.assert_array_equal(x, [0.0, 1.0, 2.0, 3.0])
+
+
+def test_a_deep_copy_shares_memory_with_the_copy_of_the_ndarray() -> None:
+    array = np.arange(3.0)
+    x, other = copy.deepcopy((tg.from_numpy(array), array))
+    other[0] = 5.0
+    assert x.tolist() == [5.0, 1.0, 2.0]

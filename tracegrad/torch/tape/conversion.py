@@ -163,6 +163,22 @@ def copy_tensor(self: Any) -> Any:
     return _remade(type(self), self.array.view(), self.requires_grad, _state(self))
 
 
+def _copied(array: Any, memo: dict[int, Any]) -> Any:
+    """A copy of an array, by way of a copy of the memory it lies in, which `memo` has for others that lie there."""
+    owner = array
+    while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, np.ndarray) or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
+        return array.copy()
+    copy = memo.get(id(owner))
+    if copy is None:
+        copy = memo[id(owner)] = owner.copy("K")
+    if owner is array:
+        return copy.view()
+    offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    return np.ndarray(array.shape, array.dtype, copy.ravel("K").data, offset, array.strides)
+
+
 @tensor_method("__deepcopy__")
 def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
     """`Tensor.__deepcopy__`: a leaf with a copy of the value and of `grad`; RuntimeError for what has a history."""
@@ -175,7 +191,7 @@ def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
                 "moment; take detach() of this one first, or clone() to keep its history"
             )
         )
-    out = memo[id(self)] = _remade(type(self), self.array.copy(), self.requires_grad, {})
+    out = memo[id(self)] = _remade(type(self), _copied(self.array, memo), self.requires_grad, {})
     if self.grad is not None:
         # Without its history, and kept for what else has it: what was made for a moment must not be in `memo`.
         out.grad = deepcopy_tensor(self.grad.detach(), {})
