@@ -324,3 +324,14 @@ def test_a_derivative_is_the_limit_or_nan(text: str, order: int, request: pytest
                 assert not (found == -expected).any(), (x, found, expected)
             else:
                 np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-10, err_msg=f"{text} at {x}")
+
+
+@pytest.mark.parametrize("base", [NAN, 0.0, -0.0, INF, -INF, -2.0])
+def test_the_power_zero_is_constant_whatever_the_base_is(base: float) -> None:
+    x, zero = np.array([base, base]), np.array([0.0, 0.0])
+    for f in (tg.trace(lambda x, y: np.power(x, y).sum()), lambda x, y: np.power(x, y).sum()):
+        for _ in range(3):
+            np.testing.assert_array_equal(tg.grad(f)(x, zero), zero)
+    v = tg.tensor(x, requires_grad=True)
+    (v ** tg.tensor(zero)).sum().backward()
+    np.testing.assert_array_equal(v.grad, zero)

@@ -68,10 +68,10 @@ def _scipy(name: str) -> Any:
 
 
 def _exponent(x: Any, y: Any) -> Any:
-    """`y`, with 1 for 0 where x is 0: the slope of x**0 is 0 there, not 0 * 0**-1."""
+    """`y`, with 1 for 0 where x is 0 or nan: the slope of x**0, which is 1 there too, is 0, not 0 * x**-1."""
     if is_literal(y):
         return y or 1
-    return where(logical_and(equal(x, 0), equal(y, 0)), 1, y)
+    return where(logical_and(logical_or(equal(x, 0), not_equal(x, x)), equal(y, 0)), 1, y)
 
 
 def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
