@@ -269,3 +269,12 @@ def test_numpy_functions_of_a_tensor_keep_the_meaning_of_numpy() -> None:
     assert np.transpose(x).shape == (3, 2)
     assert np.repeat(x, 2).tolist() == np.repeat(X, 2).tolist()
     assert np.sum(x).item() == 15.0
+
+
+def test_strides_count_elements() -> None:
+    x = tg.arange(24.0).reshape(2, 3, 4)
+    assert (x.stride(), x.transpose(0, 2).stride(), x[:, ::2].stride()) == ((12, 4, 1), (1, 4, 12), (12, 8, 1))
+    assert (x.stride(-1), x.stride(0), x.expand(5, 2, 3, 4).stride()[0], tg.ones(()).stride()) == (1, 12, 0, ())
+    assert tg.zeros(0, 3).stride() == (3, 1)
+    with pytest.raises(IndexError):
+        x.stride(3)

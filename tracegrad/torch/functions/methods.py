@@ -293,7 +293,13 @@ class TensorMethods:
         """Whether the other has the same shape."""
         return bool(tuple(self.shape) == tuple(other.shape))
 
-    def is_contiguous(self) -> bool:
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements lie in memory from one element to the next along each axis, or along `dim`."""
+        array = self.array if self.numel() else np.empty([max(n, 1) for n in self.shape], self.dtype)  # type: ignore[attr-defined]
+        steps = tuple([n // self.dtype.itemsize for n in array.strides])
+        return steps if dim is None else steps[dim_of(dim, len(steps))]
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in memory in row-major order; inside a trace, where there is no memory, True."""
         array = getattr(self, "array", None)
         return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
