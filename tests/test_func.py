@@ -216,3 +216,21 @@ def test_one_hot_is_mapped_where_the_number_of_classes_is_said(v: Any) -> None:
         func.vmap(one_hot)(v)
     with pytest.raises(RuntimeError, match="non-negative"):
         tg.trace(one_hot)(v - 1)
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+def test_vmap_over_autograd_grad_gives_a_jacobian_and_frees_the_graph() -> None:
+    v = tg.tensor(x, requires_grad=True)
+    y = v**3
+    jacobian = tg.vmap(lambda ct: tg.autograd.grad(y, v, ct)[0])(tg.eye(4))
+    np.testing.assert_allclose(jacobian, np.diag(3 * x**2))
+    with pytest.raises(RuntimeError, match="a second time"):
+        tg.autograd.grad(y, v, tg.ones(4))
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+def test_vmap_over_recorded_gradients_leaves_them_on_the_tape() -> None:
+    v = tg.tensor(x, requires_grad=True)
+    y = v**3
+    rows = tg.vmap(lambda ct: tg.autograd.grad(y, v, ct, create_graph=True)[0])(tg.eye(4))
+    np.testing.assert_allclose(tg.autograd.grad(rows.sum(), v)[0], 6 * x)

@@ -382,12 +382,29 @@ def test_a_result_whose_derivative_was_used_up_inside_says_so() -> None:
         loss.backward()
 
 
-def test_backward_inside_cannot_go_beyond_an_argument_that_is_no_leaf() -> None:
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+def test_backward_inside_goes_beyond_an_argument_that_is_no_leaf() -> None:
     f = tg.trace(lambda v: v.sum().backward())
     x = leaf(3)
-    with pytest.raises(UnsupportedError, match="not a leaf"):
-        f(x * 2.0)
-    assert x.grad is None
+    f(x * 2.0)
+    np.testing.assert_array_equal(x.grad, [2.0, 2.0, 2.0])
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+@pytest.mark.parametrize("allow_unused", [False, True])
+def test_grad_inside_goes_through_what_was_recorded_outside(allow_unused: bool) -> None:
+    x = leaf(3)
+    y, other = x**3, leaf(3)
+
+    @tg.trace
+    def f(v: Any) -> Any:
+        return tg.autograd.grad((y * v).sum(), x, allow_unused=allow_unused, retain_graph=True)[0]
+
+    np.testing.assert_allclose(f(tg.ones(3)), 3 * x.detach() ** 2)
+    g = tg.trace(lambda v: tg.autograd.grad((y * v).sum(), (y, other), allow_unused=True, retain_graph=True))
+    in_y, in_other = g(tg.ones(3))
+    np.testing.assert_array_equal(in_y, np.ones(3))
+    assert in_other is None
 
 
 # -- updates in place ----------------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ class _State(threading.local):
     why there may be none, and `guarding` what copies saved tensors before they are overwritten; `level` is the dual
     level, in which Tensors have tangents; `unusual` says that there is more to do for each result than in the usual
     mode. `depth` is how many eager derivatives of functions are under way around this call, `sweep` the backward pass
-    under way.
+    under way. `rows` says that a function is called for one row after another, of which this is not the last one, so
+    that what `autograd.grad` goes through is gone through again.
     """
 
     enabled = True
@@ -46,6 +47,7 @@ class _State(threading.local):
     level: Any = None
     unusual = False
     sweep: Any = None
+    rows = False
 
     def settle(self) -> None:
         """Bring `unusual` up to date."""

@@ -8,7 +8,7 @@ backwards once, for cotangents that are further inputs: the *joint* graph of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracegrad.ir import Node
 from tracegrad.records import record
 from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
-from tracegrad.torch.tape.functional import leads_out
+from tracegrad.torch.tape.functional import leads_out, nodes_behind
 from tracegrad.torch.tape.tape import Node as TapeNode
 from tracegrad.torch.tape.tape import next_number
 from tracegrad.trace.effects import NAMES, STATEMENTS, Effect, Template
@@ -50,20 +50,21 @@ _UNREAD = object()
 
 
 class _Given(TapeNode):
-    """What made a stand-in of a Tensor that is not a leaf: the tape outside."""
+    """What made a stand-in of a Tensor that is not a leaf: the tape outside. A pass that has to go on there ends the
+    trace: plain Python can."""
 
-    __slots__ = ()
+    __slots__ = ("owner", "real")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Tensors, real: Tensor):
         self.edges, self.hooks, self.number = (), None, next_number()
+        self.owner, self.real = owner, real
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        raise UnsupportedError(
-            located(
-                "backward() inside a traced function reached an argument that is not a leaf; return the result and "
-                "call backward() outside, or pass inputs="
-            )
-        )
+        raise self.owner.builder.gives_up("a backward pass in it goes on into what was recorded before")
+
+    def ends(self, wanted: Iterable[TapeNode]) -> None:
+        if self.owner.is_wanted_behind(self.real, wanted):
+            raise self.owner.builder.gives_up("a derivative in it is taken through what was recorded before")
 
 
 class Tensors:
@@ -128,13 +129,22 @@ class Tensors:
         if getattr(real, "_is_param", False):
             tensor._is_param = True  # type: ignore[attr-defined]
         if not real.is_leaf:
-            tensor._edge = _Given()
+            tensor._edge = _Given(self, real)
         found = StandIn(source, tensor, node)
         tensor._outside = found
         if tensor._requires:
             found.edge = engine.edge_of(tensor)
         self._known[id(real)] = (real, found)
         return tensor
+
+    def is_wanted_behind(self, real: Tensor, wanted: Iterable[TapeNode]) -> bool:
+        """Whether the tape of a Tensor from outside leads to another one whose stand-in one of these nodes made."""
+        if self._ending:
+            return False
+        ends = {n: r for r, s in self._known.values() if s.edge is not None and r is not real for n in [s.edge[0]]}
+        nodes = [ends[n]._edge_of() for n in wanted if n in ends]
+        behind = {e[0] if type(e) is tuple else e for e in nodes}
+        return bool(behind) and not behind.isdisjoint(nodes_behind(real))
 
     def grad_of(self, stand_in: StandIn) -> Any:
         """The gradient that the Tensor had when the function was called, as a stand-in, or None."""

@@ -20,6 +20,7 @@ from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.batching import picked, repeated, to_axis
 from tracegrad.ops.linear import concatenate, reshape, slice
+from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
@@ -250,7 +251,13 @@ def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[A
 
 def _one_by_one(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
     """As `_at_once`, by calls of the function."""
-    rows = [_called(fun, batch, [_row(x, i) for x in batch.mapped]) for i in range(batch.size)]
+    rows, before = [], STATE.rows
+    try:
+        for i in range(batch.size):
+            STATE.rows = before or i < batch.size - 1
+            rows.append(_called(fun, batch, [_row(x, i) for x in batch.mapped]))
+    finally:
+        STATE.rows = before
     if not rows:
         example = [_example(x) for x in batch.mapped]
         flat, structure = _called(fun, batch, example)

@@ -41,7 +41,7 @@ def backward(
     ins = None if inputs is None else _listed(inputs)
     if ins is not None and not ins:
         raise RuntimeError(located("`inputs` argument to `backward()` cannot be empty."))
-    keep = create_graph if retain_graph is None else retain_graph
+    keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
     roots = _roots(outs, _weights(outs, grad_tensors), create_graph)
     if create_graph:
         warnings.warn(located(_CYCLE), UserWarning, stacklevel=2)
@@ -93,7 +93,7 @@ def grad(
     if is_grads_batched:
         return _batched(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     edges = [edge_of(x) for x in ins]
-    keep = create_graph if retain_graph is None else retain_graph
+    keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
     roots = _roots(outs, _weights(outs, grad_outputs), create_graph)
     work, found = run(roots, create_graph, keep, edges)
     with writing:

@@ -24,7 +24,7 @@ from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import TapeArray, Tensor, WeakArray
 from tracegrad.torch.tape.traced import TracedTensor
 
-__all__ = ["eager_vjp", "leads_out"]
+__all__ = ["eager_vjp", "leads_out", "nodes_behind"]
 
 Pullback = Callable[[Sequence[Any]], list[Any]]
 
@@ -153,17 +153,21 @@ def _answer(x: Recorded, stays: bool) -> Any:
     return x if STATE.depth or not x.requires_grad or leads_out(x) else x._like(x.array)
 
 
-def leads_out(x: Recorded) -> bool:
-    """Whether the tape of `x` ends at anything but the inputs of functions that have been differentiated."""
+def nodes_behind(x: Recorded) -> set[Any]:
+    """The nodes that the tape of `x` leads to."""
     edges, seen = [x._edge_of()], set()
     while edges:
         edge = edges.pop()
         node = edge[0] if isinstance(edge, tuple) else edge
-        if not node or node in seen:
-            continue
-        seen.add(node)
-        # A node that nothing is behind is a leaf, or the tape outside of a trace.
-        if not node.edges and not getattr(getattr(node, "variable", None), "_inner", False):
-            return True
-        edges.extend(node.edges)
-    return False
+        if node and node not in seen:
+            seen.add(node)
+            edges.extend(node.edges)
+    return seen
+
+
+def leads_out(x: Recorded) -> bool:
+    """Whether the tape of `x` ends at anything but the inputs of functions that have been differentiated."""
+    # A node that nothing is behind is a leaf, or the tape outside of a trace.
+    return any(
+        not node.edges and not getattr(getattr(node, "variable", None), "_inner", False) for node in nodes_behind(x)
+    )

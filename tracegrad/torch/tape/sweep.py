@@ -80,6 +80,8 @@ class Sweep:
         leading = set(self.wanted)
         needed: set[Node] = set()
         for node in reversed(nodes):
+            if not node.edges:
+                node.ends(leading)
             for e in node.edges:
                 if e and (e[0] if e.__class__ is tuple else e) in leading:
                     leading.add(node)

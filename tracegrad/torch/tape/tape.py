@@ -13,7 +13,7 @@ cotangent out of a `where` is `Masked`, see `tracegrad.ad`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,6 +143,9 @@ class Node:
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
         """The cotangents of the inputs, in the order of `edges`; None for zero. Tensors where `recording`."""
         raise NotImplementedError
+
+    def ends(self, wanted: Iterable[Node]) -> None:
+        """A pass that is to arrive at the `wanted` nodes has nowhere to go on from here."""
 
     def blame(self, ct: Any, found: Sequence[Any]) -> None:
         """Raise for nan in what `pull` found, if more is known of where it arose than the node."""
