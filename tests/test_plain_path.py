@@ -400,3 +400,19 @@ def test_a_copy_on_the_tape_has_the_derivative() -> None:
     for copied in (copy.copy, copy.deepcopy):
         _, pullback = eager_vjp(lambda x, copied=copied: [copied(x) ** 2], [X])
         np.testing.assert_allclose(pullback([np.ones(3)])[0], 2 * X)
+
+
+def test_a_derivative_that_is_lost_where_memory_is_shared_says_so() -> None:
+    grid = np.zeros((2, 3))
+    row = grid[0]
+
+    def f(x: Any) -> Any:
+        row[1] = 0.5
+        return np.sum(x * grid[0]) * float(x[1])
+
+    why = "the call runs as plain Python, because .*row, which it writes to, shares memory"
+    for transform in (tg.grad, lambda f: lambda x: tg.jvp(f, (x,), (np.ones(3),))):
+        with pytest.raises(tg.LostDerivativeError, match=why):
+            transform(f)(X)
+        with tg.disable_jit(), pytest.raises(tg.LostDerivativeError, match=why):
+            transform(f)(X)

@@ -34,7 +34,7 @@ from tracegrad.logs import log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.anomalies import look
-from tracegrad.runtime.eagerly import eagerly, on_the_tape, once
+from tracegrad.runtime.eagerly import as_memory_is, eagerly, once
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.pace import CacheInfo, Pace, Unmet
@@ -264,7 +264,7 @@ class Dispatcher(Inlinable):
         try:
             if path.overlaps(call, captured):
                 rewind(call)
-                return on_the_tape(self, call, args, kwargs, path.trace.effects)
+                return as_memory_is(self, call, args, kwargs, path.trace)
             if STATE.watching:
                 look(self, call, path, outputs, captured)
             tape, effects = path.on_tape, self.effects

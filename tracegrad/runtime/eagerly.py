@@ -48,7 +48,7 @@ from tracegrad.trace.trace import Trace, trace_call
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
 
-__all__ = ["as_it_stands", "eagerly", "on_the_tape", "once"]
+__all__ = ["as_it_stands", "as_memory_is", "eagerly", "once"]
 
 
 def eagerly(
@@ -82,8 +82,10 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
             _undo(found[0].trace)
     rewind(call)
     _require_known_classes(call, why)
+    if found is not None:
+        return as_memory_is(function, call, args, kwargs, found[0].trace, why)
     with plainly(why):
-        return on_the_tape(function, call, args, kwargs, call.writes if found is None else found[0].trace.effects)
+        return _on_the_tape(function, call, args, kwargs, call.writes)
 
 
 def _require_known_classes(call: Call, why: str) -> None:
@@ -93,7 +95,17 @@ def _require_known_classes(call: Call, why: str) -> None:
         raise UnsupportedError(located(f"an argument is a {classes[0].__name__}: {why}"))
 
 
-def on_the_tape(
+def as_memory_is(
+    function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, why: str = ""
+) -> Any:
+    """A call on the tape, as it writes to what is also something else that it reads: its graph does not know that."""
+    written = " and ".join(sorted({str(e.memory) for e in trace.effects if e.memory is not None}))
+    told = f"{written or 'a container'}, which it writes to, shares memory with something else that it reads"
+    with plainly(f"{why}; {told}" if why else told):
+        return _on_the_tape(function, call, args, kwargs, trace.effects)
+
+
+def _on_the_tape(
     function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect]
 ) -> Any:
     """A call as it stands, of which is known what it writes: it leaves values there, not what stands for them."""
