@@ -319,6 +319,13 @@ def cube_of_text(text: str) -> float:
     return float(text) ** 3
 
 
+def by_digits(text: str) -> float:
+    found = 0.0
+    for digit in text.replace(".", ""):
+        found = 10.0 * found + (ord(digit) - ord("0"))
+    return found
+
+
 LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "pickle": ("pickling", lambda x: pickle.loads(pickle.dumps(x**2)).sum()),
     "pickle of a number": ("pickling", lambda x: pickle.loads(pickle.dumps(float(x[0])))),
@@ -354,7 +361,11 @@ LOSING: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a fraction": ("as_integer_ratio", lambda x: float(fractions.Fraction(float(x[0])))),
     "decimal": (r"float\(\)", lambda x: float(decimal.Decimal(float(x[0])))),
     "cmath": (r"complex\(\)", lambda x: cmath.exp(x[0]).real),
-    "statistics": ("stdev", lambda x: statistics.stdev([float(v) for v in x])),
+    "statistics": ("mode", lambda x: statistics.mode([float(v) for v in x])),
+    "several numbers of statistics": ("multimode", lambda x: statistics.multimode(x)[0]),
+    "digits": ("what reads a text", lambda x: by_digits(str(np.sin(x[0])))),
+    "whole numbers of digits": ("what reads a text", lambda x: int(str(np.sin(x[0])).replace(".", "")) * x[1]),
+    "digits behind the point": ("what reads a text", lambda x: int(str(np.sin(x[0]) + 3.0).split(".")[1]) * x[1]),
 }
 
 
@@ -371,6 +382,8 @@ TELLING: dict[str, Callable[[Any], Any]] = {
     "json": lambda x: json.dumps({"x": float(x[0]), "all": x.tolist()}),
     "str": lambda x: (str(x), repr(x[0]), f"{x[1]:.3f}", "%g" % x[2]),  # noqa: UP031
     "rounded": lambda x: float(f"{x[0] / 3:.3f}"),
+    "digits of what is rounded": lambda x: [int(part) for part in f"{x[0] / 3:.4f}".split(".")],
+    "a first digit": lambda x: (int(str(x[0] + 3.0)[0]), len(str(x))),
     "another text": lambda x: (str(x[0]), float("0.25"), ast.literal_eval("[1.5]")),
     "formats that round": lambda x: (float("%.3f" % x[0]), float(f"{x[1]:>12.4e}")),  # noqa: UP031
     "formats in a message": lambda x: f"at {x}, {x[0]!r}: {x[1]:.17g}" + "%r" % x[2],  # noqa: UP031

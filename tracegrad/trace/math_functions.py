@@ -212,11 +212,15 @@ def valued(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         traced = _traced((*args, *kwargs.values()))
         found = function(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
-        if isinstance(found, float | complex) and any(x.builder.here().has_derivative(x.node) for x in traced):
+        if _holds_floats(found) and any(x.builder.here().has_derivative(x.node) for x in traced):
             raise lost(function.__name__)
         return found
 
     return call
+
+
+def _holds_floats(found: Any) -> bool:
+    return isinstance(found, float | complex) or (isinstance(found, list | tuple) and any(map(_holds_floats, found)))
 
 
 def _traced(xs: Any) -> list[Any]:

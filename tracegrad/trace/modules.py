@@ -22,6 +22,7 @@ from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.deferred import MATRICES, POLYNOMIAL, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stand_in
+from tracegrad.trace.averages import average
 from tracegrad.trace.builder import current_trace, repeats
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
@@ -31,7 +32,7 @@ from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
 from tracegrad.trace.library import of_library
 from tracegrad.trace.making import making, of_lists, ufunc_of_lists
-from tracegrad.trace.math_functions import MATH, valued
+from tracegrad.trace.math_functions import MATH
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, drawing, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
@@ -244,7 +245,7 @@ def replacement(value: Any) -> Any:
     if value is sys.modules:
         return Modules()
     if isinstance(value, types.FunctionType) and value.__module__ == "statistics":
-        return valued(value)
+        return average(value)
     if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
         return refused_by_name(value)
     found = _one_replaced(value)

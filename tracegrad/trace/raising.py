@@ -61,6 +61,8 @@ def is_pythons(error: BaseException) -> bool:
     purpose in their place. What else C code raises may be about traced values that it does not take."""
     if isinstance(error, IndexError | ArithmeticError | np.linalg.LinAlgError):
         return True
+    if type(error).__module__ == "statistics":  # which is given the values
+        return True
     frame, at = list(_frames(error))[-1]
     stated = isinstance(frame.f_globals, Namespace) and frame.f_code.co_code[at] == _RAISE
     return not isinstance(error, RunsPlainly) and (stated or is_ours(error))

@@ -6,7 +6,7 @@ derivative; what comes back as one of these numbers, and has a derivative under 
 that rounds is no such text: rounding has the derivative 0.
 
 The functions that read are known by their names. What others read, such as parsers in C, is recognised where it joins
-the graph, if it has so many digits that no other number is like it.
+the graph, if it has so many digits that no other number is like it; by its digits alone, if it is put together of them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(?:\d+|\*)?(?:\.(\d+|\*))?[a-zA-Z]"
 # So many digits tell a float from its neighbours, or nearly so.
 _EXACT = 15
 _MOST = 1000  # of the elements of an array
+_UNLIKE = 9  # so many digits in a row are of one number alone
 
 
 # -- texts are made ------------------------------------------------------------------------------------------------
@@ -235,9 +236,26 @@ def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any])
         return
     nodes = builder.nodes[start:]
     constants = [x for node in nodes for x in (*node.inputs, *dict(node.params).values()) if is_literal(x)]
+    constants += [x for x in outputs if is_literal(x)]
     arrays = [c.array for c in builder.captures.values() if c.source is None]
-    if not rare.isdisjoint(numbers_in([*constants, *arrays, *[x for x in outputs if is_literal(x)]])):
+    parts = {digits for x in rare for digits in _parts_of_digits(x)}
+    by_digits = parts and any(_digits(x) in parts for x in constants)
+    if by_digits or not rare.isdisjoint(numbers_in([*constants, *arrays])):
         raise lost("what reads a text")
+
+
+def _parts_of_digits(x: float) -> list[str]:
+    """All digits of a float, and those behind the point, if no other number has them by accident."""
+    whole = _digits(x)
+    behind = _digits(float(f"0.{text.partition('.')[2]}")) if "e" not in (text := repr(x)) else ""
+    return [digits for digits in (whole, behind) if len(digits) >= _UNLIKE]
+
+
+def _digits(x: Any) -> str:
+    """The digits of a number, wherever its point stands, but for those that are rounded when it is put together."""
+    if isinstance(x, bool | complex) or not abs(x) < 1e300:
+        return ""
+    return f"{abs(x):.13e}".partition("e")[0].replace(".", "").strip("0")
 
 
 def _is_rare(x: float) -> bool:
