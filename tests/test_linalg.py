@@ -226,6 +226,41 @@ def test_the_derivative_of_det_is_the_matrix_of_cofactors_at_every_rank(rank: in
         np.testing.assert_allclose(gradient(x), wanted, atol=1e-12)
 
 
+def _second_of_det(x: Any, t: Any) -> float:
+    """Of the polynomial that the determinant is along a line, by points on it."""
+    points = np.linspace(-1.0, 1.0, len(x) + 1)
+    polynomial = np.polynomial.Polynomial.fit(points, [np.linalg.det(x + p * t) for p in points], len(x))
+    return float(polynomial.deriv(2)(0.0))
+
+
+@pytest.mark.parametrize(("n", "rank"), [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (4, 1), (4, 2), (4, 3), (4, 4)])
+def test_det_has_its_second_derivative_at_every_rank(n: int, rank: int) -> None:
+    rng = np.random.default_rng(n + 10 * rank)
+    x = rng.integers(-3, 4, (n, rank)) @ rng.integers(-3, 4, (rank, n)) + 0.0
+    near = x + 1e-12 * rng.normal(size=x.shape)
+    t = rng.normal(size=x.shape)
+
+    def slope(x: Any) -> Any:
+        return np.sum(tg.grad(np.linalg.det)(x) * t)
+
+    for at in (x, near, np.stack([x, near])[0]):
+        found = [np.sum(tg.grad(slope)(at) * t), tg.jvp(slope, (at,), (t,))[1]]
+        with tg.disable_jit():
+            found.append(np.sum(tg.grad(slope)(at) * t))
+        np.testing.assert_allclose(found, _second_of_det(x, t), rtol=1e-8, atol=1e-8)
+
+
+def test_det_of_complex_matrices_has_its_second_derivative_where_they_are_singular() -> None:
+    rng = np.random.default_rng(3)
+    x = np.outer(*(rng.normal(size=(2, 3)) + 1j * rng.normal(size=(2, 3))))
+    t = rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3))
+    for part, along in ((np.real, t), (np.imag, t), (np.real, 1j * t)):
+        slope = tg.grad(lambda x, part=part: part(np.linalg.det(x)))
+        found = tg.jvp(lambda x, slope=slope: slope(x), (x,), (along,))[1]
+        h = 1e-4
+        np.testing.assert_allclose(found, (slope(x + h * along) - slope(x - h * along)) / (2 * h), atol=1e-6)
+
+
 @pytest.mark.parametrize("fn", [
     lambda x: linalg.cholesky(x),
     lambda x: linalg.eigh(x).eigenvectors,

@@ -172,3 +172,32 @@ def test_a_derivative_by_way_of_equal_eigenvalues_is_right_or_nan(name: str, at:
     forward = tg.jvp(lambda a: function(a), (x,), (DIRECTION,))[1]
     if not np.isnan(forward) or at == "none equal":
         np.testing.assert_allclose(forward, right, rtol=1e-5, atol=1e-8)
+
+
+VALUES_ALONE: dict[str, Callable[[Any], Any]] = {
+    "eigvalsh": lambda a: np.sum(np.linalg.eigvalsh(a) ** 3),
+    "eigh": lambda a: np.sum(np.exp(np.linalg.eigh(a)[0])),
+    "svdvals": lambda a: np.sum(np.linalg.svdvals(a) ** 4),
+    "svd": lambda a: np.sum(np.linalg.svd(a, compute_uv=False) ** 4),
+    "eigvalsh of SciPy": lambda a: np.sum(scipy.linalg.eigvalsh(a) ** 3),
+    "svdvals of SciPy": lambda a: np.sum(scipy.linalg.svdvals(a) ** 4),
+    "a norm by singular values": lambda a: np.linalg.norm(a + 2.0 * np.eye(3), "nuc") ** 3,
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("at", ENDS)
+@pytest.mark.parametrize("name", VALUES_ALONE)
+def test_the_second_derivative_of_a_function_of_equal_values_is_right_or_nan(name: str, at: str) -> None:
+    function, x, h = VALUES_ALONE[name], ENDS[at], 1e-4
+    right = (function(x + h * DIRECTION) - 2 * function(x) + function(x - h * DIRECTION)) / h**2
+
+    def slope(a: Any) -> Any:
+        return np.sum(tg.grad(function)(a) * DIRECTION)
+
+    found = [np.sum(tg.grad(slope)(x) * DIRECTION), tg.jvp(slope, (x,), (DIRECTION,))[1]]
+    with tg.disable_jit():
+        found.append(np.sum(tg.grad(slope)(x) * DIRECTION))
+    for value in found:
+        assert np.isnan(value) or value == pytest.approx(right, rel=1e-4, abs=1e-4), (value, right)
+    assert at != "none equal" or np.isfinite(found).all()

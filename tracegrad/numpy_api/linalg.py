@@ -19,7 +19,7 @@ from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort
-from tracegrad.ops import complements, factorizations, linalg
+from tracegrad.ops import complements, determinants, factorizations, linalg
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import absolute, divide, greater, maximum, multiply, not_equal, sign
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
@@ -211,8 +211,8 @@ def matrix_power(a: Any, n: int) -> Any:
 # -- determinants ------------------------------------------------------------------------------------------
 @implements(np.linalg.det)
 def det(a: Any) -> Any:
-    """`np.linalg.det`; its derivative is right where the matrix is singular, its second derivative nan."""
-    return named("LinalgDetBackward0", linalg.det(square_matrices("det", a)))
+    """`np.linalg.det`; its first two derivatives are right where the matrix is singular, its third is nan."""
+    return named("LinalgDetBackward0", determinants.det(square_matrices("det", a)))
 
 
 @implements(np.linalg.slogdet)

@@ -320,8 +320,13 @@ def _(x: Aval) -> Aval:
 
 @eigvalsh.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    _, v = eigh(x, lower=True)
-    return matmul(multiply(v, _as_row(ct)), adjoint(v))
+    w, v = eigh(x, lower=True)
+    return matmul(multiply(v, _as_row(_with_values(ct, w))), adjoint(v))
+
+
+def _with_values(ct: Any, values: Any) -> Any:
+    """A cotangent of the values, as a function of them: the vectors that are multiplied by it are not alone."""
+    return add(ct, multiply(values, 0.0))
 
 
 eigvalsh.def_samples(_eigh_samples)
@@ -444,8 +449,8 @@ def _(x: Aval) -> Aval:
 
 @svdvals.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    u, _, vh = svd(x)
-    return matmul(multiply(u, _as_row(ct)), vh)
+    u, s, vh = svd(x)
+    return matmul(multiply(u, _as_row(_with_values(ct, s))), vh)
 
 
 svdvals.def_samples(_matrix_samples)

@@ -23,7 +23,6 @@ from tracegrad.ops.complex_numbers import complex_, conj, imag, real_of
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import (
     add,
-    divide,
     less_equal,
     logical_and,
     logical_not,
@@ -33,13 +32,30 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
+from tracegrad.ops.linear import arange, concatenate, reshape, slice, unreduce, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
-    "adjoint", "along_matrix", "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp",
-    "mirrored", "rows", "slogdet", "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
+    "adjoint",
+    "along_matrix",
+    "band",
+    "columns",
+    "inv",
+    "last_two",
+    "lu",
+    "lu_solve",
+    "matrices",
+    "matrix_exp",
+    "mirrored",
+    "rows",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "square",
+    "square_samples",
+    "symmetric",
+    "well_conditioned",
 ]  # fmt: skip
 
 
@@ -91,7 +107,7 @@ def well_conditioned(shape: tuple[int, ...], seed: int = 0, dtype: str = "float6
     return uniform(shape, -0.5, 0.5, seed, dtype) + np.diag(1.5 * np.arange(n) + 2).astype(dtype)
 
 
-def _square_samples() -> Any:
+def square_samples() -> Any:
     yield (well_conditioned((3, 3)),), {}
     yield (well_conditioned((2, 4, 4), dtype="float32"),), {}
     yield (well_conditioned((10, 10)),), {}
@@ -182,7 +198,7 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
     return negative(matmul(flipped, matmul(ct, flipped)))
 
 
-inv.def_samples(_square_samples)
+inv.def_samples(square_samples)
 
 
 @primitive(on_complex=HOLOMORPHIC)
@@ -271,7 +287,7 @@ def _(a: Aval) -> Several:
     return Several((square("lu", a), Aval(a.shape[:-1], np.dtype("int32"))))
 
 
-lu.def_samples(_square_samples)
+lu.def_samples(square_samples)
 
 
 @primitive(on_complex=AS_WRITTEN)
@@ -371,62 +387,9 @@ def _() -> Any:
     yield (well_conditioned((2, 2)), uniform((2, 0))), params
 
 
-# -- determinants ----------------------------------------------------------------------------------------
-@primitive(on_complex=HOLOMORPHIC)
-def det(x: Any) -> Any:
-    """The determinant."""
-    return np.linalg.det(x)
-
-
-@det.def_aval
-def _(x: Aval) -> Aval:
-    return Aval(square("det", x).shape[:-2], x.dtype)
-
-
-@det.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
-    return multiply(unreduce(ct, x.shape, _last_two(x)), cofactors(x))
-
-
-def _last_two(x: Any) -> tuple[int, int]:
+# -- slogdet ----------------------------------------------------------------------------------------------
+def last_two(x: Any) -> tuple[int, int]:
     return len(x.shape) - 2, len(x.shape) - 1
-
-
-det.def_samples(_square_samples)
-
-
-@primitive(on_complex=HOLOMORPHIC)
-def cofactors(x: Any) -> Any:
-    """The derivative of the determinant: det(x) * inv(x).T, and its limit where `x` is singular.
-
-    Its own derivative is nan where `x` is singular.
-    """
-    scale = np.linalg.det(x)[..., None, None]
-    try:
-        return np.swapaxes(np.linalg.inv(x), -1, -2) * scale
-    except np.linalg.LinAlgError:
-        u, s, v = np.linalg.svd(x)
-        # Of every singular value, the product of the others.
-        n = s.shape[-1]
-        others = np.prod(np.where(np.eye(n, dtype=bool), 1, s[..., None, :]), axis=-1)
-        sign = (np.linalg.det(u) * np.linalg.det(v))[..., None, None]
-        sign = sign if x.dtype.kind == "c" else np.round(sign)
-        return (sign * (u.conj() * others[..., None, :]) @ v.conj()).astype(x.dtype)
-
-
-@cofactors.def_aval
-def _(x: Aval) -> Aval:
-    return square("cofactors", x)
-
-
-@cofactors.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
-    inner = unreduce(reduce_sum(multiply(ct, ans), axes=_last_two(x)), x.shape, _last_two(x))
-    product = subtract(multiply(inner, ans), matmul(ans, matmul(matrix_transpose(ct), ans)))
-    return divide(product, unreduce(det(x), x.shape, _last_two(x)))
-
-
-cofactors.def_samples(_square_samples)
 
 
 @primitive(on_complex=AS_WRITTEN)
@@ -452,10 +415,10 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
         ct = complex_(0.0 if ct is None else ct, along)
     if ct is None:
         return [None]
-    return [multiply(unreduce(ct, x.shape, _last_two(x)), adjoint(inv(x)))]
+    return [multiply(unreduce(ct, x.shape, last_two(x)), adjoint(inv(x)))]
 
 
-slogdet.def_samples(_square_samples)
+slogdet.def_samples(square_samples)
 
 
 # -- matrix_exp ------------------------------------------------------------------------------------------

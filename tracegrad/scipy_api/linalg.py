@@ -29,7 +29,7 @@ from tracegrad.numpy_api.operands import (
 )
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import eigen, factorizations, linalg, matrix_functions
+from tracegrad.ops import determinants, eigen, factorizations, linalg, matrix_functions
 from tracegrad.ops.complex_numbers import conj, real
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import logical_not, where
@@ -384,7 +384,7 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_
 
 @entry("det")
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    return linalg.det(square_matrices("det", a))
+    return determinants.det(square_matrices("det", a))
 
 
 @entry("pinv")
