@@ -28,7 +28,73 @@ def of_either(x: Any) -> Any:
         return x[2]
 
 
+class Kinds:
+    scalar, dtype = np.float64, np.dtype("f8")
+
+    def __init__(self) -> None:
+        self.real = float
+
+    class Inner:
+        whole = int
+
+
+KINDS = Kinds()
+
+
+def of_a_local_variable(x: Any) -> Any:
+    scalar = np.float64
+    return scalar(x[0]) * scalar([x[1], x[2]])
+
+
+def of_a_closure(x: Any) -> Any:
+    real = float
+
+    def inner(v: Any) -> Any:
+        return real(v) ** 2
+
+    return inner(x[0]) * x[1]
+
+
+def of_a_default(x: Any) -> Any:
+    def inner(x: Any, scalar: Any = np.float64, *, real: Any = float) -> Any:
+        return scalar(x[0]) * real(x[1])
+
+    return inner(x)
+
+
+def in_a_loop(x: Any) -> Any:
+    kinds, total = {"a": float, "b": np.float64}, 0.0
+    for k in range(3):
+        for name in kinds:
+            total = total + kinds[name](x[k]) ** (k + 1)
+    while kinds["a"](total) < 6.0:
+        total = KINDS.real(total * 1.5)
+    return total * x[0]
+
+
+def of_the_first_that_works(x: Any) -> Any:
+    for kind in (np.array, np.float64):
+        try:
+            return kind(x[0], *([1] if kind is np.float64 else [])) * x[1]
+        except TypeError:
+            continue
+    return x[2]
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
+    "of_a_local_variable": of_a_local_variable,
+    "of_a_closure": of_a_closure,
+    "of_a_default": of_a_default,
+    "in_a_loop": in_a_loop,
+    "of_the_first_that_works": of_the_first_that_works,
+    "of_an_attribute": lambda x: KINDS.real(x[0]) * Kinds.scalar(x[1]) + KINDS.Inner.whole(x[0]) * x[2],
+    "of_a_dtype": lambda x: KINDS.dtype.type(x[0]) * np.dtype("float64").type(x[1]),
+    "of_an_item": lambda x: [float, np.float64][1](x[0]) * {"a": float}["a"](x[1]),
+    "of_one_of_two": lambda x: (float if x[0] > x[1] else np.float64)(x[0]) * x[1],
+    "of_its_own_type": lambda x: type(x[0])(x[1]) * x[0] + type(float(x[0]))(x[1]),
+    "of_arguments_in_a_tuple": lambda x: (lambda f, a: f(*a) * x[1])(float, (x[0],)),
+    "of_an_argument_that_jumps": lambda x: (lambda f: f(x[0] if x[0] > 0 else x[1]) * x[1])(min if x[0] < 0 else float),
+    "largest_by_another_name": lambda x: (lambda largest: largest(float(x[0]), float(x[1])) * x[2])(max),
     "float64": lambda x: np.float64(x[0]) * x[1],
     "another_name_of_float64": lambda x: Scalar(x[0]) * Scalar([x[1], x[2]]),
     "another_name_of_int64": lambda x: x[Whole(x[0])] * x[2],

@@ -201,3 +201,16 @@ def test_the_second_derivative_of_a_function_of_equal_values_is_right_or_nan(nam
     for value in found:
         assert np.isnan(value) or value == pytest.approx(right, rel=1e-4, abs=1e-4), (value, right)
     assert at != "none equal" or np.isfinite(found).all()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("order", "right"), [(1.5, None), (2.5, 0.0), (3, 0.0), (4, 0.0)])
+def test_the_second_derivative_of_a_norm_at_an_element_of_zero_is_that_of_its_power(order: float, right: Any) -> None:
+    x = np.array([0.0, 2.0])
+
+    def slope(x: Any) -> Any:
+        return tg.grad(lambda x: np.linalg.norm(x, order))(x)[0]
+
+    np.testing.assert_allclose(tg.grad(lambda x: np.linalg.norm(x, order))(x), [0.0, 1.0], rtol=1e-15)
+    for found in (tg.grad(slope)(x)[0], tg.jvp(slope, (x,), (np.array([1.0, 0.0]),))[1]):
+        assert not np.isfinite(found) if right is None else found == right

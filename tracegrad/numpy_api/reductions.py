@@ -417,10 +417,12 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         return sum(cast(not_equal(x, 0), dtype=absolute(x).dtype.name), axes, None, None, keepdims)
     if ord == 1:
         return sum(absolute(x), axes, None, None, keepdims)
-    # Where a power has an infinite slope, at zero, that of the norm is taken to be zero.
     size = absolute(x)
-    none = equal(size, 0.0)
-    powers = where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, size), ord))
+    if ord > 1:
+        powers = power(size, ord)
+    else:  # a power has an infinite slope, at zero, where that of the norm is taken to be zero
+        none = equal(size, 0.0)
+        powers = where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, size), ord))
     total = sum(powers, axes, None, None, keepdims)
     none = equal(total, 0.0)
     return where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, total), 1 / ord))

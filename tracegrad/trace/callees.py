@@ -16,6 +16,8 @@ named; and the classes of numbers where one of their methods is named:
 >>> marked((lambda x, y: float.__mul__(x, y)).__code__).co_names
 ('float', '__mul__', 'float()')
 
+What local variables, attributes and items hold is looked up where it is called (`tracegrad.trace.called`).
+
 `range`, `zip`, `enumerate` and `reversed` are others where a `for` loop calls them (`tracegrad.trace.rows`), and
 `is True` asks for traced truths (`tracegrad.trace.constants`).
 """
@@ -26,12 +28,14 @@ import dis
 import functools
 import itertools
 import sys
+import types
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from tracegrad.trace.called import looking_up, without_lookups
 from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED, CLASSES
 from tracegrad.trace.entrances import entering, without_entrances
@@ -61,6 +65,17 @@ def callee(x: Any) -> Any:
     return parser_of(x) if found is None else found
 
 
+def lookup(x: Any) -> Any:
+    """The same for what local variables, attributes and items hold, where they are called."""
+    if type(x) in _NEVER:
+        return x
+    found = _CALLED.get(id(x))
+    return found if found is not None else parser_of(x)
+
+
+_NEVER = frozenset([types.FunctionType, types.MethodType])
+
+
 def marked(code: CodeType) -> CodeType:
     """The code with marked names where built-in functions are called, in the functions within it as well; and with
     what else traced code has."""
@@ -76,13 +91,14 @@ def _marked(code: CodeType, filename: str) -> CodeType:
         found += [name for name in _globals_called(code) if name not in found]
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
-    made = entering(asking(_renamed(code, names, places, marked)))
+    made = _renamed(code, names, places, marked)
+    made = entering(asking(made if code.co_name in _FOR_PYTHON else looking_up(made, lookup)))
     return made if made.co_filename == filename else made.replace(co_filename=filename)
 
 
 def unmarked(code: CodeType) -> CodeType:
     """The code that `marked` was given."""
-    code = plain(without_entrances(code))
+    code = without_lookups(plain(without_entrances(code)))
     names = tuple([name for name in code.co_names if not name.endswith(MARK)])
     places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
     return _renamed(code, names, places, unmarked)
