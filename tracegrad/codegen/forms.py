@@ -376,6 +376,7 @@ class _While(_Regions):
 
 HANDLERS: dict[type[forms.Form], Handler] = {
     forms.Call: Handler(),
+    forms.Draw: Handler(),
     forms.Compose: Handler(),
     forms.Map: _Map(),
     forms.Cast: _Cast(),

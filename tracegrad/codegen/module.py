@@ -20,6 +20,7 @@ from tracegrad.codegen.poly_llvm import PolyEmitter
 from tracegrad.codegen.scalar_llvm import I64, constant_of, identity, llvm_type, memory_type
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.streams import native_of, write_draw
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
 from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.vecmath_rare import share_rare_functions
@@ -318,6 +319,15 @@ class _Program:
 
     # -- calls of NumPy ----------------------------------------------------------------------------------
     def _call(self, step: Call) -> None:
+        """A draw that is written out, or a call of NumPy."""
+        native = native_of(step.node)
+        if native is None:
+            self._call_numpy(step)
+            return
+        outs = [self.pointers[name] if name else None for name in step.outs]
+        write_draw(self.b, native, self.pointers[step.operands[0]], outs, lambda: self._call_numpy(step))
+
+    def _call_numpy(self, step: Call) -> None:
         """`i32 callback(i64 number, void **pointers)`, pointers to the operands and to the results that are used."""
         names = [*step.operands, *filter(None, step.outs)]
         array = ir.ArrayType(POINTER, len(names))

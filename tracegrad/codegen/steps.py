@@ -11,6 +11,7 @@ from typing import Any
 
 from tracegrad.codegen.loops import ACCESSES, Guard, Kernel, Reduce
 from tracegrad.codegen.poly import ZERO, Poly
+from tracegrad.codegen.streams import native_of
 from tracegrad.ir import Node
 from tracegrad.records import record
 
@@ -175,7 +176,8 @@ class Call:
         )
 
     def text(self) -> str:
-        return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = f({', '.join(self.operands)})"
+        name = native_of(self.node) or "f"
+        return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = {name}({', '.join(self.operands)})"
 
 
 def number_calls(steps: Sequence[Any]) -> None:

@@ -27,6 +27,7 @@ from tracegrad.ops import (
     selecting,
     sorting,
     special,
+    streams,
     windows,
 )
 from tracegrad.ops.carriers import TapeCarrier, TensorCarrier
@@ -66,5 +67,6 @@ __all__ = [
     "selecting",
     "sorting",
     "special",
+    "streams",
     "windows",
 ]

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 from tracegrad.records import record
 
 __all__ = [
-    "Along", "Branch", "Call", "Cast", "Checked", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity",
-    "Map", "Move", "Patch", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While", "Window",
+    "Along", "Branch", "Call", "Cast", "Checked", "Compose", "Contract", "Draw", "Fill", "Fold", "Form", "Gather",
+    "Identity", "Map", "Move", "Patch", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While",
+    "Window",
 ]  # fmt: skip
 
 
@@ -52,6 +53,14 @@ class Call(Form):
 
     raises = True
     foreseen = True
+
+
+@record(frozen=True)
+class Draw(Call):
+    """A call that raises nothing."""
+
+    raises = False
+    foreseen = False
 
 
 @record(frozen=True)

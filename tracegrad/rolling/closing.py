@@ -41,6 +41,7 @@ from tracegrad.trace.moments import (
     widen_kinds,
 )
 from tracegrad.trace.scalars import scalars_differ
+from tracegrad.trace.streams import require_for_turns
 from tracegrad.trace.tries import within_try
 
 __all__ = ["Circles"]
@@ -257,6 +258,7 @@ class Circles:
             return question, None
         known: bool | None = None
         loop: _Closed | None = None
+        require_for_turns(self.builder, before, state, place.counters)
         if before is not None and self.builder.elements.appended:
             self.builder.elements.turn(before.appended, before.state.objects, state.objects)
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):

@@ -18,7 +18,7 @@ from tracegrad.runtime.entry import MISS, can_watch
 from tracegrad.runtime.places import exact
 from tracegrad.settings import unusual
 from tracegrad.trace.assumed import Guard
-from tracegrad.trace.drawn import Drawn, put_back
+from tracegrad.trace.drawn import Drawn, Moved, put_back
 from tracegrad.trace.effects import Effect
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import AnyGenerator, Call
@@ -108,6 +108,8 @@ class Code:
 
     def place(self, source: Source) -> str:
         """The expression of what is at a place, once all has been checked."""
+        if type(source) is Moved:
+            return f"drawn.moving{source.name}"
         return self._locals.get(source.key) or source.text(self.name)
 
     def overwrites(self, effect: Effect) -> bool:

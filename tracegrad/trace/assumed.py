@@ -8,7 +8,7 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tracegrad import tree
 from tracegrad.records import record
 from tracegrad.trace import shadow
 from tracegrad.trace.drawn import Draws, rewind
+from tracegrad.trace.effects import Effect
 from tracegrad.trace.endings import STEPS, RunsPlainly
 from tracegrad.trace.foreign import attributes, state_key
 from tracegrad.trace.guards import Capture
@@ -247,6 +248,16 @@ class Assumptions:
     def drawn(self) -> int:
         """How often random numbers have been drawn."""
         return 0 if self.draws is None else len(self.draws.steps)
+
+    def moved(self, output: Callable[[Any], Any]) -> list[Any]:
+        """The effects on generators of random numbers, with what `output` makes of their states."""
+        moved = () if self.draws is None else self.draws.moved()
+        return [Effect("state", source, None, output(x)) for source, x in moved]
+
+    @property
+    def states(self) -> list[Any]:
+        """The states of generators of random numbers, where they are values."""
+        return [] if self.draws is None else [x.value for x in self.draws.streams.values()]
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""

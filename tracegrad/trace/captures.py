@@ -444,8 +444,8 @@ class World(Assumptions):
     @property
     def changed(self) -> list[Any]:
         """What the traced code has written to from outside, and not with what."""
-        nothing = Same(None)
-        found = [*self.writes.arrays(lambda _: nothing), *self.writes.effects(lambda _: nothing)]
+        nothing, writes = Same(None), self.writes
+        found = [x for of in (self.moved, writes.arrays, writes.effects) for x in of(lambda _: nothing)]
         if self.builder.has_tensors:
             found += self.builder.tensors.effects(lambda _: nothing, lambda *_: nothing)
         return found

@@ -8,7 +8,7 @@ another one. What happens in a turn is then the same for all, and one loop is ma
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import count
 from operator import index
 from types import CodeType
@@ -24,7 +24,7 @@ from tracegrad.trace.lengthy import Look, look, note_long, was_long
 from tracegrad.trace.number import Number
 from tracegrad.trace.sizes import apart, is_of_a_loop
 
-__all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
+__all__ = ["FEWEST_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
 # A loop is folded if its turns have come to so many nodes, and there are a part of that to come, or it has run before;
 # or if one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values
@@ -240,14 +240,17 @@ def fold_around(builder: TraceBuilder, inner: Counter | None) -> None:
             each.fold_around()
 
 
-def tell() -> None:
-    """Before something is told: loops that are folded are recorded turn by turn then."""
+def tell(instead: Callable[[], None] | None = None) -> None:
+    """Before something is told: loops that are folded are recorded turn by turn then, unless `instead` ends the
+    trace."""
     builder = current_trace()
     if builder is None or not builder.open:
         return
     builder.told = len(builder.nodes)
     folded = [x for x in _under_way(builder) if x.folded and x.turns]
     if folded:
+        if instead is not None:
+            instead()
         raise builder.restarts(folded[-1].key(TURN_BY_TURN))
 
 

@@ -56,7 +56,11 @@ def _shape(size: Any, *xs: Any) -> Any:
     return np.broadcast_shapes(*[np.shape(x) for x in xs]) or None
 
 
-def _fitting(x: Any, shape: Any) -> Any:
+def _fitting(g: Traced, x: Any, shape: Any) -> Any:
+    """The result, of this shape or a number of Python's."""
+    if shape is None and isinstance(x, Value):
+        builder = g._world.builder
+        return builder.make_number(builder, builder.lift(x).node)
     if shape is not None and tuple(x.shape) != shape:
         raise ValueError(located(f"Output size {shape} is not compatible with broadcast dimensions of inputs."))
     return x
@@ -70,7 +74,7 @@ def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[.
             return g.draw(method, (loc, scale, size), {})
         _require_positive(scale, "scale")
         shape = _shape(size, loc, scale)
-        return _fitting(loc + scale * g.draw(standard, (*args, shape), {}, strong=True), shape)
+        return _fitting(g, loc + scale * g.draw(standard, (*args, shape), {}, strong=True), shape)
 
     return draw
 
@@ -82,7 +86,7 @@ def _scaled(method: str, standard: str) -> Callable[..., Any]:
         _require_positive(scale, "scale")
         shape = _shape(size, scale)
         args = (shape,) if standard != method else (1.0, shape)
-        return _fitting(scale * g.draw(standard, args, {}, strong=True), shape)
+        return _fitting(g, scale * g.draw(standard, args, {}, strong=True), shape)
 
     return draw
 
@@ -95,7 +99,9 @@ def _uniform(g: Traced, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> An
     if not g.is_old:
         _require_positive(width, "high - low")
     shape = _shape(size, low, high)
-    return _fitting(low + width * g.draw("random_sample" if g.is_old else "random", (shape,), {}, strong=True), shape)
+    return _fitting(
+        g, low + width * g.draw("random_sample" if g.is_old else "random", (shape,), {}, strong=True), shape
+    )
 
 
 def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
@@ -103,7 +109,7 @@ def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -
         return g.draw("lognormal", (mean, sigma, size), {})
     _require_positive(sigma, "sigma")
     shape = _shape(size, mean, sigma)
-    return _fitting(np.exp(mean + sigma * g.draw("standard_normal", (shape,), {}, strong=True)), shape)
+    return _fitting(g, np.exp(mean + sigma * g.draw("standard_normal", (shape,), {}, strong=True)), shape)
 
 
 def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
@@ -111,7 +117,7 @@ def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
         return g.draw("gamma", (shape, scale, size), {})
     _require_positive(scale, "scale")
     wanted = _shape(size, shape, scale)
-    return _fitting(scale * _standard_gamma(g, shape, wanted), wanted)
+    return _fitting(g, scale * _standard_gamma(g, shape, wanted), wanted)
 
 
 # -- distributions whose shape has parameters --------------------------------------------------------------------

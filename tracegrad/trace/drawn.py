@@ -15,20 +15,23 @@ import contextlib
 import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node, Value, evaluate
 from tracegrad.numpy_api.operands import from_sequence
+from tracegrad.ops.streams import Moving, are_apart, is_stream, read_state
 from tracegrad.records import record
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
+from tracegrad.trace.endings import NO_STREAMS
 from tracegrad.trace.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
+from tracegrad.trace.streams import Stream, are_wanted, require
 
 __all__ = [
-    "Drawing", "Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",
+    "Drawing", "Drawn", "Draws", "Moved", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",
     "rewind",
 ]  # fmt: skip
 
@@ -50,11 +53,16 @@ def is_generator(x: Any) -> bool:
 class Drawing:
     """What a call has drawn: how to rewind the generators, and the results of the steps."""
 
-    __slots__ = ("before", "results")
+    __slots__ = ("before", "generators", "results")
 
     def __init__(self) -> None:
         self.before: dict[int, tuple[Any, Any]] = {}
+        self.generators: list[Any] = []
         self.results: list[Any] = []
+
+    def moving(self, generator: int, step: int) -> Moving:
+        """The generator of this number, and the state that this step has read."""
+        return Moving(self.generators[generator], self.results[step])
 
 
 def _noted(call: Any, x: Any) -> Any:
@@ -157,12 +165,27 @@ class Step:
         return np.float64(found) if self.strong and not isinstance(found, np.ndarray) else found
 
 
+@record(frozen=True, slots=True, eq=False)
+class Beginning:
+    """A step: the state of one of the generators, where it is a value of the trace."""
+
+    generator: int
+    args = ()
+    kwargs: ClassVar[dict[str, Any]] = {}
+
+    def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
+        """The state."""
+        return read_state(generator)
+
+
 class Draws:
-    """The steps of one trace, and the places of the generators."""
+    """The steps of one trace, and the places of the generators; and what these were while it was traced."""
 
     def __init__(self) -> None:
         self.places: list[Source | Made | Spawned] = []
-        self.steps: list[Step] = []
+        self.reals: list[Any] = []
+        self.steps: list[Step | Beginning] = []
+        self.streams: dict[int, Stream] = {}  # by the numbers of the generators
         self._inputs: dict[Node, Any] = {}  # that arguments depend on: the number of a leaf, or a capture
 
     def needs(self, builder: Any, node: Node) -> Needed:
@@ -197,8 +220,10 @@ class Draws:
         been drawn."""
         found = Drawing()
         generators = [given[k] if k in given else x.read() for k, x in enumerate(self.places)]  # type: ignore[union-attr]
+        self._require_apart(generators)
         for x in generators:
             _note(found, x)
+        found.generators = generators
         try:
             found.results = [step.done(generators[step.generator], _itself) for step in self.steps]
         except BaseException:
@@ -227,11 +252,23 @@ class Draws:
                 continue
             fresh = isinstance(place, Made)
             made.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
+        self._require_apart(made)
         results: list[Any] = []
         call.drawn = call.drawn or Drawing()
-        call.drawn.results = results
+        call.drawn.generators, call.drawn.results = made, results
         for step in self.steps:
             results.append(step.done(made[step.generator], value))
+
+    def _require_apart(self, generators: Sequence[Any]) -> None:
+        """Raise a LookupError where generators whose states are values have one state together."""
+        if len(self.streams) > 1 and not are_apart([generators[k] for k in self.streams]):
+            raise LookupError("generators of random numbers share their state")
+
+    def moved(self) -> Iterator[tuple[Moved, Any]]:
+        """The generators whose states are values, and the last ones."""
+        for k, stream in self.streams.items():
+            if isinstance(self.places[k], Source) and stream.moved:
+                yield Moved(self, (k, stream.step)), stream.value
 
 
 def _root(source: Source) -> Source:
@@ -275,6 +312,23 @@ class Drawn(Source):
         return f"random numbers {self.name}"
 
 
+class Moved(Source):
+    """A generator of random numbers that the call moves; the parent are the draws, the name is its number and that of
+    the step which has read its state."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return CALLS.call.drawn.moving(*self.name)
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"the generator of random numbers {self.name[0]}"
+
+
 # -- what traced code has ------------------------------------------------------------------------------------------
 class Traced:
     """Stands for a generator."""
@@ -287,6 +341,14 @@ class Traced:
             world.draws = Draws()
         self._world, self._real, self._number = world, real, len(world.draws.places)
         world.draws.places.append(place)
+        world.draws.reals.append(real)
+        if are_wanted(world):
+            self._stream()  # before any loop, if it can be
+
+    @property
+    def number(self) -> int:
+        """That of the generator."""
+        return self._number
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -334,7 +396,10 @@ class Traced:
                     "for each"
                 )
             )
-        tell()
+        if are_wanted(world):
+            given = {k: self._argument(method, x) for k, x in kwargs.items()}
+            return self._stream().draw(method, [self._argument(method, x) for x in args], given, strong)
+        tell(lambda: require(builder))
         given = {k: self._argument(method, x) for k, x in kwargs.items()}
         step = Step(self._number, method, tuple([self._argument(method, x) for x in args]), given, strong)
         if CALLS.call is not None and id(self._real) not in world.made:
@@ -347,6 +412,26 @@ class Traced:
         if isinstance(found, np.ndarray):
             return world.builder.capture(found, source).value._alias().zero_d()
         return world.builder.capture_number(found, source)
+
+    def _stream(self) -> Stream:
+        """The state, which is an input when it is first asked for."""
+        world, number = self._world, self._number
+        found: Stream | None = world.draws.streams.get(number)
+        if found is None:
+            builder, draws = world.builder, world.draws
+            others = [draws.reals[k] for k in draws.streams]
+            if not is_stream(self._real) or not are_apart([*others, self._real]):
+                raise builder.restarts(NO_STREAMS, "a state of a generator of random numbers is not known")
+            if CALLS.call is not None:
+                CALLS.call.drawn = CALLS.call.drawn or Drawing()
+                CALLS.call.drawn.generators = draws.reals
+            draws.steps.append(Beginning(number))
+            step, now = len(draws.steps) - 1, read_state(self._real)
+            if CALLS.call is not None:
+                CALLS.call.drawn.results = [*CALLS.call.drawn.results[:step], now]
+            state = builder.capture(now, Drawn(draws, step)).value
+            found = draws.streams[number] = Stream(builder, self._real, state, step)
+        return found
 
     def _argument(self, method: str, x: Any) -> Any:
         if isinstance(x, tuple | list):
@@ -365,7 +450,7 @@ class Traced:
                     "transform them, or take the derivative of the logarithm of its density"
                 )
             )
-        return self._world.draws.needs(builder, x.node)
+        return x if are_wanted(self._world) else self._world.draws.needs(builder, x.node)
 
 
 def _size(x: Any) -> int:

@@ -59,6 +59,7 @@ STATEMENTS = {
     "queue": "h.clear(); h.extend(v)",
     "cell": "h.cell_contents = v",
     "beneath": "change_beneath(h, k, v)",
+    "state": "h.to(v)",
 }
 
 

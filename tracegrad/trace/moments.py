@@ -28,6 +28,7 @@ from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.builtins import Shadowed
 from tracegrad.trace.counters import number_of_loop
+from tracegrad.trace.drawn import Traced
 from tracegrad.trace.either import Either, is_float, of_a_loop
 from tracegrad.trace.histories import History, begin, lengths
 from tracegrad.trace.inline import DERIVED, Inlinable
@@ -97,7 +98,9 @@ class Moment:
             self._add(counter.at, partial(setattr, counter, "at"))
             for x in counter.held:
                 self._add(x)
-        self.words.append(builder.world.drawn)  # a turn that draws random numbers leads nowhere again
+        self.drawn = builder.world.drawn
+        self.words.append(self.drawn)  # a turn that draws random numbers leads nowhere again, but by these states
+        self._add(builder.world.states)
         writes = builder.world.writes
         effects = [*writes.arrays(Same), *writes.effects(Same)]
         putters = writes.putters() if any(e.kind in _PUT for e in effects) else {}
@@ -257,6 +260,7 @@ def _of_array(x: Any) -> list[Any]:
 
 
 _PARTS: dict[Any, Any] = {
+    Traced: lambda x: [x.number],
     History: lambda x: x.state,
     Table: lambda x: x.state,
     slice: lambda x: [x.start, x.stop, x.step],

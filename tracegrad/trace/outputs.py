@@ -69,7 +69,7 @@ class Outputs:
     def of_call(self, result: Any) -> tuple[Piece, list[Effect]]:
         """The template of the result, and the effects."""
         answer, writes = self.template(result), self.world.writes
-        done = [*writes.arrays(self.output)]
+        done = [*self.world.moved(self.output), *writes.arrays(self.output)]
         if self.builder.has_tensors:
             done += self.builder.tensors.effects(self.template, self.tensor)
         return answer, [*done, *writes.effects(self.template)]

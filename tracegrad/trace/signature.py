@@ -7,10 +7,10 @@ each array, and the type of each Python number.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
-import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +24,7 @@ from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.records import record
 from tracegrad.trace.describe import describe, signature_of
 
-__all__ = ["AnyGenerator", "Binder", "Call", "exact"]
+__all__ = ["AnyGenerator", "Binder", "Call", "Field", "exact", "parts"]
 
 
 # Values that are static by themselves.
@@ -46,6 +46,13 @@ class AnyGenerator:
 
     def __repr__(self) -> str:
         return f"a {self.cls.__name__}"
+
+
+@record(frozen=True, slots=True)
+class Field:
+    """The attribute of a dataclass as a step of a way."""
+
+    name: str
 
 
 _GENERATORS = (np.random.Generator, np.random.RandomState)
@@ -85,7 +92,7 @@ class Call:
 
     def given_generators(self) -> list[Any]:
         """Those of `generators`."""
-        return [functools.reduce(operator.getitem, way, self._holder(way[0])) for way in self.generators]
+        return [functools.reduce(_at, way, self._holder(way[0])) for way in self.generators]
 
     def _holder(self, place: int | str) -> Any:
         return self.args if isinstance(place, int) else self.kwargs
@@ -95,20 +102,39 @@ def _put(holder: Any, way: tuple[Any, ...], value: Any) -> Any:
     """`holder` with a value at the end of a way; itself, unless it is a tuple."""
     if not way:
         return value
-    place, new = way[0], _put(holder[way[0]], way[1:], value)
-    if type(holder) is tuple:
-        return (*holder[:place], new, *holder[place + 1 :])
-    holder[place] = new
+    place, new = way[0], _put(_at(holder, way[0]), way[1:], value)
+    if isinstance(holder, tuple):
+        return tuple.__new__(type(holder), (*holder[:place], new, *holder[place + 1 :]))
+    if type(place) is Field:
+        object.__setattr__(holder, place.name, new)
+    else:
+        holder[place] = new
     return holder
 
 
+def _at(holder: Any, place: Any) -> Any:
+    return getattr(holder, place.name) if type(place) is Field else holder[place]
+
+
+def parts(x: Any) -> Iterable[tuple[Any, Any]]:
+    """What lists, tuples, named ones too, dicts and dataclasses hold, and where; of others nothing."""
+    cls = type(x)
+    if cls is dict:
+        return x.items()  # type: ignore[no-any-return]
+    if cls is list or cls is tuple or (isinstance(x, tuple) and hasattr(cls, "_fields")):
+        return enumerate(x)
+    if dataclasses.is_dataclass(cls) and tree.is_node(x):
+        return [(Field(each.name), getattr(x, each.name)) for each in dataclasses.fields(cls) if hasattr(x, each.name)]
+    return ()
+
+
 def _generators_in(x: Any, way: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The generators of random numbers in lists, tuples and dicts, and the way to each."""
+    """The generators of random numbers in containers, and the way to each."""
     if isinstance(x, _GENERATORS):
         yield way, x
-    elif type(x) is list or type(x) is tuple or type(x) is dict:
-        for key, each in x.items() if type(x) is dict else enumerate(x):
-            yield from _generators_in(each, (*way, key))
+        return
+    for key, each in parts(x):
+        yield from _generators_in(each, (*way, key))
 
 
 class Binder:
@@ -185,7 +211,7 @@ class Binder:
         return call
 
     def _any_of_their_class(self, args: Any, kwargs: Any, fixed: dict[int, Any]) -> tuple[Any, dict[int, Any]]:
-        """The ways to the generators among the arguments and in their lists, tuples and dicts, and what is fixed with
+        """The ways to the generators among the arguments and in their containers, and what is fixed with
         `AnyGenerator` for those. If there is one elsewhere, each is that one."""
         inside = [x for x in fixed.values() if isinstance(x, _GENERATORS)]
         if not inside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -45,8 +46,8 @@ from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_pythons, is_unforeseen
-from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Fixed, Item, Passed, Source, on_call
+from tracegrad.trace.signature import Call, Field, parts
+from tracegrad.trace.sources import Argument, Attribute, Fixed, Item, Passed, Source, on_call
 from tracegrad.trace.tables import require_kept
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
@@ -234,13 +235,17 @@ def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Col
         return generator_of(world, x, source if way in ways else Fixed(x, "a random generator"))
 
     def inside(key: Any, each: Any) -> Any:
-        return _shown(world, each, Item(source, key), (*way, key), ways)
+        place = Attribute(source, key.name) if type(key) is Field else Item(source, key)
+        return _shown(world, each, place, (*way, key), ways)
 
-    if type(x) is list:
-        x[:] = [inside(k, each) for k, each in enumerate(x)]
-    elif type(x) is dict:
-        x.update({k: inside(k, each) for k, each in x.items()})
-    return tuple([inside(k, each) for k, each in enumerate(x)]) if type(x) is tuple else x
+    new = [(key, each, inside(key, each)) for key, each in parts(x)]
+    if all(each is shown for _, each, shown in new):
+        return x
+    if isinstance(x, tuple):
+        return tuple.__new__(type(x), [shown for _, _, shown in new])
+    for key, _, shown in new:
+        object.__setattr__(x, key.name, shown) if type(key) is Field else operator.setitem(x, key, shown)
+    return x
 
 
 def _trace_call(
@@ -264,11 +269,11 @@ def _trace_call(
     with recording(builder):
         leaves = [world.passed(x, i, _argument(builder, call, i, x)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
-    _pass(world, call, args, kwargs)
     block = object()
     unusual[block] = None
     try:
         with recording(builder), on_call(call), as_usual():
+            _pass(world, call, args, kwargs)
             if endless is not None:
                 raise endless
             with uncaught():

@@ -1,0 +1,277 @@
+"""Draws of loops without Python: those of `np.random.default_rng()` that are most of what programs draw.
+
+What is written is the state's next words, as PCG64 has them, and what NumPy makes of these: floats in [0, 1), integers
+below a bound, and the first, usual branch of the ziggurats of the normal and the exponential distribution. Where
+another one is taken (of 100 normal numbers for one), the whole draw is made by NumPy, from the same state.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad import llvmir as ir
+from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.support import loop
+from tracegrad.ir import Node
+from tracegrad.ops.streams import draw
+from tracegrad.records import record
+
+__all__ = ["Native", "native_of", "write_draw"]
+
+I32, I128, F64 = ir.IntType(32), ir.IntType(128), ir.DoubleType()
+_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
+_KIND = "Generator PCG64"
+_MOST_BY_ZIGGURAT = 16  # numbers: of more, one takes another branch too often
+_MOST_BELOW = 2**32 - 2
+# Of thresholds, which are computed of the tables, so much is left out: next to them NumPy decides.
+_MARGIN = 1 << 12
+
+
+@record(frozen=True)
+class Native:
+    """So many numbers of a distribution; integers from `low` on, below `low + width`; or floats times `width` and moved
+    by `low`."""
+
+    distribution: str
+    count: int
+    low: float = 0.0
+    width: float = 1.0
+
+
+# -- which draws these are -----------------------------------------------------------------------------------------
+def native_of(node: Node) -> Native | None:
+    """What a call draws, if it is one of these."""
+    if node.op is not draw:
+        return None
+    params = dict(node.params)
+    if params["kind"] != _KIND or len(node.operands[0].aval.shape) != 1:
+        return None
+    given = [x for way, x in params["args"] if way == "is"]
+    named = {name: x[1] for name, x in params["kwargs"]}
+    make = _METHODS.get(params["method"])
+    found = None if make is None else make(*given, **named) if _takes(make, given, named) else None
+    if found is None:
+        return None
+    count = int(np.prod(params["shape"], dtype=np.int64))
+    is_float = found[0] != "integers"
+    usual = params["dtype"] == ("float64" if is_float else "int64")
+    few = count <= _MOST_BY_ZIGGURAT or found[0] in ("uniform", "integers")
+    scaled = is_float and found[1:] not in ((), (0.0, 1.0))
+    return Native(found[0], count, *found[1:]) if usual and few and (not scaled or _is_plain()) else None
+
+
+def _takes(make: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> bool:
+    names = make.__code__.co_varnames[: make.__code__.co_argcount]
+    return len(given) <= len(names) and set(named) <= set(names[len(given) :])
+
+
+def _standard(distribution: str) -> Callable[..., Any]:
+    def found(size: Any = None, dtype: Any = "float64", method: Any = "zig") -> Any:
+        return (distribution,) if dtype in ("float64", "d", "f8") and method == "zig" else None
+
+    return found
+
+
+def _normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+    return ("normal", float(loc), float(scale)) if _are_numbers(loc, scale) and scale >= 0 else None
+
+
+def _uniform(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+    return ("uniform", float(low), float(high) - float(low)) if _are_numbers(low, high) and high >= low else None
+
+
+def _exponential(scale: Any = 1.0, size: Any = None) -> Any:
+    return ("exponential", 0.0, float(scale)) if _are_numbers(scale) and scale >= 0 else None
+
+
+def _integers(low: Any, high: Any = None, size: Any = None, dtype: Any = "int64", endpoint: Any = False) -> Any:
+    if type(low) is not int or type(high) not in (int, type(None)) or dtype != "int64" or endpoint is not False:
+        return None
+    low, high = (0, low) if high is None else (low, high)
+    return ("integers", low, high - low) if 1 < high - low <= _MOST_BELOW else None
+
+
+def _choice(a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: Any = 0, shuffle: Any = True) -> Any:
+    return _integers(a) if replace is True and p is None else None
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "random": _standard("uniform"), "standard_normal": _standard("normal"), "normal": _normal, "uniform": _uniform,
+    "standard_exponential": _standard("exponential"), "exponential": _exponential, "integers": _integers,
+    "choice": _choice,
+}  # fmt: skip
+
+
+def _are_numbers(*xs: Any) -> bool:
+    return all(type(x) in (int, float) and abs(x) < 1e300 for x in xs)
+
+
+@functools.cache
+def _is_plain() -> bool:
+    """Whether NumPy rounds a product before it adds to it, in this build of it."""
+    ours, theirs = np.random.default_rng(1), np.random.default_rng(1)
+    moved = 0.1 + 0.7 * ours.standard_normal(64)
+    return bool(np.array_equal(moved, theirs.normal(0.1, 0.7, 64)))
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+def _generator_at(word: int) -> Any:
+    """A generator whose next 64 bits are these."""
+    generator = np.random.Generator(np.random.PCG64(0))
+    state = generator.bit_generator.state
+    inside = state["state"]
+    inside["state"] = (word - inside["inc"]) * pow(_MULTIPLIER, -1, 2**128) % 2**128
+    generator.bit_generator.state = state
+    return generator
+
+
+@functools.cache
+def _table(distribution: str) -> tuple[list[float], list[int]]:
+    """The width of each layer of a ziggurat, for one step of the position in it, and below which position it is within
+    the next layer. NumPy is asked for the number at position 1."""
+    normal = distribution == "normal"
+    words = [i | 1 << 9 if normal else i << 3 | 1 << 11 for i in range(256)]
+    method = "standard_normal" if normal else "standard_exponential"
+    widths = [getattr(_generator_at(word), method)() for word in words]
+    whole = 2.0 ** (52 if normal else 53)
+    limits = [int(whole * (widths[i - 1] / widths[i])) - _MARGIN for i in range(256)]
+    return widths, [0 if i == 1 else max(x, 0) for i, x in enumerate(limits)]
+
+
+# -- machine code --------------------------------------------------------------------------------------------------
+def write_draw(b: Any, native: Native, state: Any, outs: list[Any], otherwise: Callable[[], None]) -> None:
+    """Draw from the state at an address; write the next one and the numbers to the addresses `outs`, of which each may
+    be None; or do what is to be done `otherwise`."""
+    _Draw(b, native, state, outs).write(otherwise)
+
+
+def _whole(x: int, t: Any = I64) -> Any:
+    return ir.Constant(t, x)
+
+
+class _Draw:
+    def __init__(self, b: Any, native: Native, state: Any, outs: list[Any]):
+        self.b, self.native = b, native
+        with b.goto_entry_block():
+            self.state, self.half, self.failed = b.alloca(I128), b.alloca(I64), b.alloca(I32)
+        words = [b.load(b.gep(b.bitcast(state, I64.as_pointer()), [_whole(k)])) for k in range(6)]
+        self.begin = words
+        b.store(self._joined(*words[:2]), self.state)
+        self.inc = self._joined(*words[2:4])
+        # The other half of a word of 64 bits, and in bit 32 whether there is one.
+        b.store(b.or_(b.shl(words[4], _whole(32)), words[5]), self.half)
+        b.store(_whole(0, I32), self.failed)
+        self.next, self.out = outs
+
+    def _joined(self, low: Any, high: Any) -> Any:
+        b = self.b
+        return b.or_(b.zext(low, I128), b.shl(b.zext(high, I128), _whole(64, I128)))
+
+    def write(self, otherwise: Callable[[], None]) -> None:
+        b, native = self.b, self.native
+        t = I64 if native.distribution == "integers" else F64
+        out = None if self.out is None else b.bitcast(self.out, t.as_pointer())
+
+        def each(i: Any) -> None:
+            x = getattr(self, f"_{native.distribution}")()
+            if t is F64 and (native.low, native.width) != (0.0, 1.0):
+                x = b.fmul(ir.Constant(F64, native.width), x)
+                x = b.fadd(ir.Constant(F64, native.low), x) if native.distribution != "exponential" else x
+            if out is not None:
+                b.store(x, b.gep(out, [i]))
+
+        loop(b, _whole(native.count), each)
+        with b.if_else(b.icmp_signed("==", b.load(self.failed), _whole(0, I32))) as (good, bad):
+            with good:
+                self._leave()
+            with bad:
+                otherwise()
+
+    def _leave(self) -> None:
+        if self.next is None:
+            return
+        b, state, half = self.b, self.b.load(self.state), self.b.load(self.half)
+        low, high = b.trunc(state, I64), b.trunc(b.lshr(state, _whole(64, I128)), I64)
+        rest = [b.lshr(half, _whole(32)), b.and_(half, _whole(0xFFFFFFFF))]
+        at = b.bitcast(self.next, I64.as_pointer())
+        for k, word in enumerate([low, high, *self.begin[2:4], *rest]):
+            b.store(word, b.gep(at, [_whole(k)]))
+
+    def _fails_unless(self, condition: Any) -> None:
+        b = self.b
+        b.store(b.or_(b.load(self.failed), b.zext(b.not_(condition), I32)), self.failed)
+
+    def _word(self) -> Any:
+        """The next 64 bits."""
+        b = self.b
+        state = b.add(b.mul(b.load(self.state), _whole(_MULTIPLIER, I128)), self.inc)
+        b.store(state, self.state)
+        high = b.trunc(b.lshr(state, _whole(64, I128)), I64)
+        mixed = b.xor(high, b.trunc(state, I64))
+        by = b.lshr(high, _whole(58))
+        back = b.and_(b.sub(_whole(0), by), _whole(63))
+        return b.or_(b.lshr(mixed, by), b.shl(mixed, back))
+
+    def _half_word(self) -> Any:
+        """The next 32 bits: half of a word, of which the other one is left for the next time."""
+        b = self.b
+        kept = b.load(self.half)
+        has = b.icmp_unsigned("!=", b.lshr(kept, _whole(32)), _whole(0))
+        found = self._slot()
+        with b.if_else(has) as (then, otherwise):
+            with then:
+                b.store(b.and_(kept, _whole(0xFFFFFFFF)), found)
+                b.store(b.and_(kept, _whole(0xFFFFFFFF)), self.half)
+            with otherwise:
+                word = self._word()
+                b.store(b.and_(word, _whole(0xFFFFFFFF)), found)
+                b.store(b.or_(b.lshr(word, _whole(32)), _whole(1 << 32)), self.half)
+        return b.load(found)
+
+    def _slot(self) -> Any:
+        with self.b.goto_entry_block():
+            return self.b.alloca(I64)
+
+    def _uniform(self) -> Any:
+        b = self.b
+        return b.fmul(b.uitofp(b.lshr(self._word(), _whole(11)), F64), ir.Constant(F64, 2.0**-53))
+
+    def _integers(self) -> Any:
+        """By Lemire's method: the upper half of a product, unless the lower one is among those that are left over."""
+        b, width = self.b, int(self.native.width)
+        product = b.mul(self._half_word(), _whole(width))
+        left = b.and_(product, _whole(0xFFFFFFFF))
+        self._fails_unless(b.icmp_unsigned(">=", left, _whole(width)))
+        return b.add(b.lshr(product, _whole(32)), _whole(int(self.native.low)))
+
+    def _normal(self) -> Any:
+        b, word = self.b, self._word()
+        position = b.and_(b.lshr(word, _whole(9)), _whole((1 << 52) - 1))
+        x = self._in_layer(b.and_(word, _whole(255)), position)
+        negative = b.icmp_unsigned("!=", b.and_(word, _whole(256)), _whole(0))
+        return b.select(negative, b.fneg(x), x)
+
+    def _exponential(self) -> Any:
+        b, word = self.b, self._word()
+        return self._in_layer(b.and_(b.lshr(word, _whole(3)), _whole(255)), b.lshr(word, _whole(11)))
+
+    def _in_layer(self, layer: Any, position: Any) -> Any:
+        b = self.b
+        widths, limits = (self._global(k, t) for k, t in enumerate((F64, I64)))
+        width, limit = (b.load(b.gep(table, [_whole(0), layer])) for table in (widths, limits))
+        self._fails_unless(b.icmp_unsigned("<", position, limit))
+        return b.fmul(b.uitofp(position, F64), width)
+
+    def _global(self, k: int, t: Any) -> Any:
+        name = f"tg_layers.{self.native.distribution}.{k}"
+        found = self.b.module.globals.get(name)
+        if found is None:
+            whole = ir.ArrayType(t, 256)
+            found = ir.GlobalVariable(self.b.module, whole, name)
+            found.linkage, found.global_constant = "internal", True
+            found.initializer = ir.Constant(whole, _table(self.native.distribution)[k])
+        return found
