@@ -312,3 +312,14 @@ def test_a_trace_that_begins_again_without_an_end_ends_in_a_plain_run_that_says_
     for k in range(3):
         np.testing.assert_array_equal(f(x + k), np.sin(x + k) * 2)
     assert len(attempts) <= most
+
+
+def test_a_trial_is_of_several_calls_unless_one_takes_far_longer() -> None:
+    trial = pace.Trial()
+    for _ in range(pace.FEWEST):
+        assert not trial.turned  # a busy machine may have been what took so long
+        trial.add(2 * pace.LONG)
+    assert trial.turned
+    trial = pace.Trial()
+    trial.add((pace.FAR + 1) * pace.LONG)
+    assert trial.turned

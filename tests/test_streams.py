@@ -112,6 +112,22 @@ def test_a_loop_whose_branches_depend_on_draws_is_one_program_for_all_generators
     assert traced.cache_info().traces <= 2
 
 
+def test_calls_that_leave_a_loop_in_two_ways_in_turn_are_hot_with_the_same_generator() -> None:
+    traced, x = tg.trace(rejection), np.array([0.5])
+    ours, theirs = np.random.default_rng(0), np.random.default_rng(0)
+    for _ in range(120):
+        agree(traced(x, ours), rejection(x, theirs))
+    assert state(ours) == state(theirs)
+    assert traced.cache_info().hits < 60  # calls on the hot path are not counted
+
+
+def test_calls_whose_loops_ask_numpy_to_draw_are_looked_up_so_that_the_quicker_way_is_found_out() -> None:
+    traced, x, rng = tg.trace(counts), np.array([0.5]), np.random.default_rng(0)
+    for _ in range(20):
+        traced(x, rng)
+    assert traced.cache_info().hits >= 18  # of which the hot path counts none
+
+
 # -- numbers of machine code ---------------------------------------------------------------------------------------
 METHODS = [
     ("random", (), {}), ("random", (3,), {}), ("uniform", (-1.0, 2.5), {}), ("uniform", (2, 2), {"size": 2}),

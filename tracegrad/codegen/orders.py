@@ -27,6 +27,7 @@ from tracegrad.codegen.plan import Plan, plans_of
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import identity
 from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.streams import native_of
 from tracegrad.codegen.walker import BAND, STEP
 from tracegrad.codegen.waves import THREADS
 from tracegrad.records import record
@@ -103,7 +104,9 @@ def _parts(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int
 
 
 def _is_small(step: Any) -> bool:
-    """Whether a step is a kernel over sizes that are known, all of which are small."""
+    """Whether a step is a kernel over sizes that are known, all of which are small, or a draw of machine code."""
+    if isinstance(step, Call):
+        return native_of(step.node) is not None
     return isinstance(step, Launch) and step.chunks == 1 and all(x.extent.value is not None for x in step.kernel.loops)
 
 
@@ -122,7 +125,7 @@ class _Writer:
         match step:
             case Matmul():
                 return [Order(f"{STEP}matmul", self._matmul(step), steps)]
-            case Call():
+            case Call() if native_of(step.node) is None:
                 if is_ordering(step.node):
                     return [self._ordering(step, steps)]
                 native = is_native(step.node) and all(step.outs)

@@ -9,6 +9,8 @@ Arguments are written as `("is", x)` for a literal and `("of", k)` for the opera
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.ops.forms import Draw
 from tracegrad.ops.linear import broadcast_to
-from tracegrad.ops.op import Op, Several, bind, primitive
+from tracegrad.ops.op import AS_WRITTEN, Op, Several, bind, primitive
 from tracegrad.records import record
 
 __all__ = ["Moving", "are_apart", "draw", "draw_by", "is_stream", "kind_of", "read_state", "sample", "write_state"]
@@ -141,17 +143,54 @@ class Moving:
 
 
 # -- what is drawn of a state --------------------------------------------------------------------------------------
+class _Memory:
+    """The state of a generator where it lies, which takes less than to ask for it: PCG64's, two numbers of 128 bits
+    behind a pointer, and half a word."""
+
+    def __init__(self, generator: Any):
+        at = generator.bit_generator.ctypes.state_address
+        inside = ctypes.c_void_p.from_address(at).value or 0
+        self._generator = generator  # whose memory it is
+        self._wide = np.asarray((ctypes.c_uint64 * 4).from_address(inside))
+        self._half = np.asarray((ctypes.c_uint32 * 2).from_address(at + 8))
+
+    def read(self) -> np.ndarray[Any, Any]:
+        words = np.empty(6, np.uint64)
+        words[:4], words[4:] = self._wide, self._half
+        return words
+
+    def write(self, words: np.ndarray[Any, Any]) -> None:
+        self._wide[:] = words[:4]
+        self._half[:] = words[4:]
+
+    @classmethod
+    def of(cls, generator: Any) -> _Memory | None:
+        """That of a generator, if it lies so in this build of NumPy."""
+        if type(generator) is not np.random.Generator or type(generator.bit_generator) is not np.random.PCG64:
+            return None
+        write_state(generator, np.array([1, 2, 3, 4, 1, 5], np.uint64))
+        found = cls(generator)
+        if not np.array_equal(found.read(), read_state(generator)):
+            return None
+        found.write(np.array([7, 8, 9, 10, 0, 6], np.uint64))
+        return found if np.array_equal(found.read(), read_state(generator)) else None
+
+
 class _Spare(threading.local):
-    """Generators of one thread, into whose states nobody looks."""
+    """Generators of one thread, into whose states nobody looks, with what reads and writes these."""
 
     def __init__(self) -> None:
-        self.by_kind: dict[str, Any] = {}
+        self.by_kind: dict[str, tuple[Any, Any, Any]] = {}
 
-    def of(self, kind: str) -> Any:
+    def of(self, kind: str) -> tuple[Any, Any, Any]:
         found = self.by_kind.get(kind)
         if found is None:
             cls, algorithm = kind.split()
-            found = self.by_kind[kind] = getattr(np.random, cls)(getattr(np.random, algorithm)(0))
+            made = getattr(np.random, cls)(getattr(np.random, algorithm)(0))
+            memory = _Memory.of(made)
+            read, write = functools.partial(read_state, made), functools.partial(write_state, made)
+            found = (made, read, write) if memory is None else (made, memory.read, memory.write)
+            self.by_kind[kind] = found
         return found
 
 
@@ -182,9 +221,9 @@ def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None)
     def argument(x: Any) -> Any:
         return x[1] if x[0] == "is" else _value(operands[x[1]])
 
-    generator = _SPARE.of(params["kind"])
+    generator, _, write = _SPARE.of(params["kind"])
     if state is not None:
-        write_state(generator, state)
+        write(state)
     kwargs = {name: argument(x) for name, x in params["kwargs"]}
     return getattr(generator, params["method"])(*[argument(x) for x in params["args"]], **kwargs)
 
@@ -195,21 +234,21 @@ def _drawn_once(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -
     shape, dtype = params["shape"], np.dtype(params["dtype"])
     if (answer.shape, answer.dtype) != (shape, dtype):
         raise ValueError(f"{params['method']} has given {answer.dtype}{list(answer.shape)}, not {dtype}{list(shape)}")
-    return read_state(_SPARE.of(params["kind"])), answer
+    return _SPARE.of(params["kind"])[1](), answer
 
 
 def _aval(state: Aval, *operands: Aval, shape: tuple[int, ...], dtype: str, **params: Any) -> Several:
     return Several((state, Aval(shape, np.dtype(dtype))))
 
 
-@primitive(Draw(), typed=True)
+@primitive(Draw(), typed=True, on_complex=AS_WRITTEN)
 def draw(state: Any, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
     """The next state of a generator of this kind, and what a method of it gives for arguments that are known."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _drawn(state, (), params)
 
 
-@primitive(typed=True)
+@primitive(typed=True, on_complex=AS_WRITTEN)
 def draw_by(state: Any, *operands: Any, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
     """As `draw`, where arguments are operands; there may be none for them but an exception."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}

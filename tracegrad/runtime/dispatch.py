@@ -148,7 +148,7 @@ class Dispatcher(Inlinable):
         if not path.ready(lies) or (path.trace.effects and not self.effects) or not path.comes_again(call):
             return
         form = (len(call.args), *call.kwargs)
-        again = len(form) > 1 or form in path.hots
+        again = len(form) > 1 or path.is_hot(form)
         donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
         self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated, lies)
         turn = path.turn(call, donated, lies) if again else None

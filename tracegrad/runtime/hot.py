@@ -31,7 +31,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.avals import is_huge
+from tracegrad.codegen.streams import native_of
 from tracegrad.errors import MADE
+from tracegrad.ir import Graph
+from tracegrad.ops.streams import draw, draw_by
 from tracegrad.runtime.entry import watching
 from tracegrad.runtime.headers import Header, without_gaps
 from tracegrad.runtime.hot_code import Code, NotSimple, Then, opened
@@ -70,8 +73,8 @@ def hot_call(
 
     Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
     draws = trace.world.draws
-    if draws is not None and not draws.at_hand:
-        return None
+    if draws is not None and (not draws.at_hand or (draws.streams and _asks_numpy(trace.graph))):
+        return None  # Python may draw in less time, which is found out of calls on the slow path
     if len(trace.world.guards) > MOST_GUARDS or not (lies or all(x.plain for x in trace.layouts)):
         return None  # the entry point takes row-major arrays only
     try:
@@ -127,6 +130,13 @@ def hot_call(
     exec(_compiled("\n".join(lines)), space)
     made: Callable[..., Any] = space["call"]
     return made
+
+
+def _asks_numpy(graph: Graph) -> bool:
+    """Whether a draw of a loop is a call of NumPy."""
+    nodes = [x for x in graph.nodes if x.op is not None]
+    drawn = any(x.op in (draw, draw_by) and native_of(x) is None for x in nodes)
+    return drawn or any(_asks_numpy(region) for x in nodes for region in x.regions)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -36,9 +36,9 @@ MOST_UNMET, MOST_KINDS = 64, 256
 # to find one takes some 100 us. The seconds of a trace for arguments of another kind count in part, since programs meet
 # each of the kinds that they use for a first time.
 TRACED, SECONDS, LOOKED_UP, BRIEF, OTHER_KIND = 64, 3.0, 256, 1e-3, 0.25
-# A trial is of so many calls of either kind, or of some that took so many seconds; the longest ones do not count.
-# Plain Python is to take no more than this part of the time.
-TRIED, LONG, OUTLIERS, PART = 32, 0.25, 0.1, 0.8
+# A trial is of so many calls of either kind, or of some that took so many seconds, the fewest of them unless these took
+# far longer; the longest ones do not count. Plain Python is to take no more than this part of the time.
+TRIED, LONG, FEWEST, FAR, OUTLIERS, PART = 32, 0.25, 3, 4, 0.1, 0.8
 # A function rests for so many calls at least, or until these took so many times as long as those of the trial; and
 # for so many, after so many calls in a row that ran plainly for another reason.
 REST, TIMES, BRIEF_REST, IN_A_ROW = 1024, 4, 64, 8
@@ -103,7 +103,8 @@ class Trial:
         spent.append(seconds)
         if self.turned:
             return len(spent) == len(before) or sum(spent) > sum(before)
-        self.turned = len(spent) == TRIED or sum(spent) > LONG
+        long = sum(spent) > (LONG if len(spent) >= FEWEST else FAR * LONG)
+        self.turned = len(spent) == TRIED or long
         return False
 
     @property
@@ -186,9 +187,9 @@ class Pace:
         trial = self._trial
         if trial is None:
             return function.call_slowly(args, kwargs)
-        begun = time.perf_counter()
+        begun = _clocks()
         result = eagerly(function, args, kwargs) if trial.turned else function.call_slowly(args, kwargs)
-        if trial.add(time.perf_counter() - begun):
+        if trial.add(min([now - then for now, then in zip(_clocks(), begun)])):
             self._decide(function, trial)
         else:
             _face(function, _tried)
@@ -216,6 +217,12 @@ class Pace:
             return self.trial(function, args, kwargs)
         _face(function, None)
         return function.call_slowly(args, kwargs)
+
+
+def _clocks() -> tuple[float, float]:
+    """Two clocks, of which a call takes what the one says that has gone less: that of the wall goes on while the
+    machine does something else, and that of the process goes as many times as fast as threads compute."""
+    return time.perf_counter(), time.process_time()
 
 
 def _face(function: Any, call: Any) -> None:

@@ -70,6 +70,10 @@ class Path:
         self._last, self._generators = found, tuple(map(id, found))
         return same and len(self.hots) < MOST_HOT
 
+    def is_hot(self, form: tuple[Any, ...]) -> bool:
+        """Whether there is a hot path for calls of this form, with the generators of the last one."""
+        return (*form, *self._generators) in self.hots
+
     def hot(
         self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = (), lies: Lies = ()
     ) -> Any:
