@@ -216,3 +216,29 @@ def test_a_message_names_the_users_line_beyond_installed_packages():
 
     with pytest.raises(tg.TraceError, match=f"cannot become an ndarray.*{HERE}"):
         tg.trace(lambda x: ndimage.median_filter(x, 3))(X)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tg.where(x > 0, tg.ones(3), tg.ones(4))", "tg.nn.functional.mse_loss(x, y, reduction='sum')", "tg.dist(x, y)",
+        "tg.lerp(x, y, 0.5)", "tg.maximum(x, y)", "tg.pow(x, y)", "tg.eq(x, y)", "tg.addcmul(x, y, y)", "x * y",
+        "x.clamp(y)", "x.copy_(y)", "x.clone().add_(y)", "x.__setitem__(slice(None), y)", "tg.einsum('i,i->', x, y)",
+        "tg.tensordot(x, y, 1)", "tg.atan2(x, y)", "tg.logaddexp(x, y)",
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_shapes_of_tensors_that_do_not_fit_raise_pytorchs_runtime_error(text: str, requires_grad: bool) -> None:
+    space = {"tg": tg, "x": tg.ones(2, requires_grad=requires_grad) * 1, "y": tg.ones(3)}
+    with pytest.raises(RuntimeError):
+        eval(text, space)
+    with pytest.raises(RuntimeError):
+        tg.trace(lambda x, y: eval(text, {"tg": tg, "x": x, "y": y}))(space["x"], space["y"])
+
+
+def test_shapes_of_arrays_that_do_not_fit_raise_numpys_value_error_alone() -> None:
+    for f in (tg.grad(lambda x: (x + np.ones(4)).sum()), tg.trace(lambda x: np.maximum(x, np.ones(4)))):
+        with pytest.raises(ValueError, match="shape") as error:
+            f(np.ones(3))
+        assert not isinstance(error.value, RuntimeError)

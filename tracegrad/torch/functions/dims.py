@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.errors import ShapeError, located
@@ -11,8 +12,8 @@ from tracegrad.ops import linear
 from tracegrad.ops.op import Carrier
 
 __all__ = [
-    "DimensionError", "SizeError", "broadcast_shapes", "copied", "dim_of", "dims_of", "index_error", "integers",
-    "lengths", "one", "part", "size_error", "type_name",
+    "DimensionError", "SizeError", "as_pytorchs", "broadcast_shapes", "copied", "dim_of", "dims_of", "index_error",
+    "integers", "lengths", "one", "part", "size_error", "type_name",
 ]  # fmt: skip
 
 
@@ -58,6 +59,18 @@ def not_real(kind: str) -> RuntimeError:
     """The error for a complex number where one of the type `kind` has to be, in PyTorch's words for types."""
     name = {"float64": "double", "float32": "float", "float16": "c10::Half", "int64": "int64_t"}.get(kind, kind)
     return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
+
+
+def as_pytorchs(error: ShapeError, operands: Sequence[Any]) -> ShapeError:
+    """The error for Tensors: the one that PyTorch raises for operands whose shapes cannot be broadcast, else this one,
+    as a RuntimeError."""
+    if isinstance(error, RuntimeError | IndexError):
+        return error
+    try:
+        broadcast_shapes(*[x.shape for x in operands if hasattr(x, "shape")])
+    except SizeError as other:
+        return other
+    return SizeError(*error.args)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,12 +18,14 @@ import numpy as np
 
 from tracegrad import ad
 from tracegrad.avals import LITERALS, is_literal
+from tracegrad.errors import ShapeError
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops.carriers import Holder
 from tracegrad.ops.elementwise import where
 from tracegrad.ops.linear import reshape
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.generator import drawn
 from tracegrad.torch.functions.promotion import common_dtype, in_one_dtype
 from tracegrad.torch.modes import DEFAULT
@@ -32,7 +34,7 @@ from tracegrad.torch.tape.pullbacks import needs_of
 from tracegrad.torch.tape.saved import copy_of_borrowed, own
 from tracegrad.torch.tape.tape import Spec
 
-__all__ = ["RECIPES", "Part", "Recipe", "key_of", "remember", "written"]
+__all__ = ["RECIPES", "Part", "Recipe", "any_requires", "key_of", "remember", "written"]
 
 _ndarray, _asarray = np.ndarray, np.asarray
 _NONE: Mapping[int, Op] = {}
@@ -356,6 +358,8 @@ def written(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[
         result = fn(*writing.as_parts(args), **kwargs)
         recipe = Recipe(writing, result)
         return recipe, writing.tensors, writing.values
+    except ShapeError as error:
+        raise (as_pytorchs(error, ()) if writing.as_pytorch else error) from None
     finally:
         writing.close()
 
@@ -416,6 +420,17 @@ def _known_by(x: Any) -> Any:
         values = _arguments(tuple(x.values()))
         return None if values is None else (tuple(x), values)
     return x if isinstance(x, Op | np.dtype | type) else None
+
+
+def any_requires(args: Any) -> bool:
+    """Whether a Tensor among arguments requires grad."""
+    for x in args:
+        if isinstance(x, list | tuple):
+            if any_requires(x):
+                return True
+        elif hasattr(type(x), "_requires") and x._requires:
+            return True
+    return False
 
 
 def remember(key: Any, recipe: Recipe) -> None:

@@ -15,20 +15,21 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, supported
-from tracegrad.errors import TraceError, located, warn_of_constant
+from tracegrad.errors import ShapeError, TraceError, located, warn_of_constant
 from tracegrad.ops.carriers import TapeCarrier
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.memory import arranged, has_order, relaid
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing, dual, views
 from tracegrad.torch.tape.cases import is_ready, shapes_of
 from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
-from tracegrad.torch.tape.recipe import RECIPES, Recipe, key_of, remember, written
+from tracegrad.torch.tape.recipe import RECIPES, Recipe, any_requires, key_of, remember, written
 from tracegrad.torch.tape.recorders import of_kinds
 from tracegrad.torch.tape.saved import Borrowed, kept, own, private
 from tracegrad.torch.tape.tape import AccumulateGrad, Node, next_number
@@ -173,8 +174,11 @@ class Recorded(TapeCarrier):
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors: list[Any] = []
         key = key_of(self._face, fn, args, kwargs, tensors)
-        if not STATE.enabled or STATE.inference or not _any_requires(args if key is None else tensors):
-            return _told_of_several(fn(*args, **kwargs))
+        if not STATE.enabled or STATE.inference or not any_requires(args if key is None else tensors):
+            try:
+                return _told_of_several(fn(*args, **kwargs))
+            except ShapeError as error:
+                raise (error if self.common_dtype is None else as_pytorchs(error, ())) from None
         for x in tensors:
             own(x)
         recipe = RECIPES.get(key)
@@ -383,7 +387,11 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, 
                 return op.impl(*arrays)
             except ValueError:
                 pass  # the op says more about shapes than NumPy
-    return op(*[x.array.item() if isinstance(x, Recorded) and x.weak else a for x, a in zip(operands, arrays)])
+    try:
+        return op(*[x.array.item() if isinstance(x, Recorded) and x.weak else a for x, a in zip(operands, arrays)])
+    except ShapeError as error:
+        tensors = any(getattr(x, "common_dtype", None) is not None for x in operands)
+        raise (as_pytorchs(error, arrays) if tensors else error) from None
 
 
 _READY: dict[Any, bool] = {}
@@ -479,13 +487,3 @@ def _told_of_several(result: Any) -> Any:
             if isinstance(x, Recorded) and x._base is not None and not x._kind_of_view:
                 x._kind_of_view = "several"
     return result
-
-
-def _any_requires(args: Any) -> bool:
-    for x in args:
-        if isinstance(x, Recorded):
-            if x._requires:
-                return True
-        elif isinstance(x, list | tuple) and _any_requires(x):
-            return True
-    return False

@@ -20,7 +20,7 @@ from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import cast, fresh, reshape
 from tracegrad.ops.op import Carrier, Level
-from tracegrad.torch.functions.dims import not_real
+from tracegrad.torch.functions.dims import broadcast_shapes, not_real
 from tracegrad.torch.functions.methods import TensorMethods
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine, ndarrays, views
@@ -299,7 +299,10 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     # -- updates in place --------------------------------------------------------------------------------------------
     def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
         """Take the values of `src`, broadcast to this shape and converted to this dtype."""
-        return self._overwrite(self._lift(_as_operand(src)), "CopyBackwards")
+        new = self._lift(_as_operand(src))
+        if new.shape != self.shape:
+            broadcast_shapes(self.shape, new.shape)
+        return self._overwrite(new, "CopyBackwards")
 
     def fill_(self, value: Any) -> Tensor:
         """Set all elements to `value`, a number or a Tensor of no dimensions."""

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import warn_of_constant
+from tracegrad.errors import ShapeError, warn_of_constant
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.indexing import get_item
@@ -63,7 +64,10 @@ class TracedTensor(Tensor):
         return self._result(op, given, arrays, params, self._traced(op, arrays, params))
 
     def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        answer = op(*arrays, **params)
+        try:
+            answer = op(*arrays, **params)
+        except ShapeError as error:
+            raise as_pytorchs(error, arrays) from None
         if answer.__class__ is tuple:
             return answer
         if not isinstance(answer, Carrier):
