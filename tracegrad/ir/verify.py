@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import TracegradError, VerifyError
-from tracegrad.ir.graph import Graph
+from tracegrad.ir.graph import Graph, Node
 
 __all__ = ["verify"]
 
@@ -13,24 +13,29 @@ def verify(graph: Graph) -> Graph:
     """`graph` itself; raises `VerifyError` naming the node that breaks a rule."""
     defined = set(graph.inputs)
     for i, node in enumerate(graph.nodes):
-        where = f"node {i}, {node.name}"
-        if node.op is None:
-            raise VerifyError(f"{where}: an input stands among the nodes")
-        if any(x not in defined for x in node.operands):
-            raise VerifyError(f"{where}: operand used before it is defined")
-        if node in defined:
-            raise VerifyError(f"{where}: defined twice")
-        for region in node.regions:
-            verify(region)
-        if any(x.several for x in node.operands) != (node.picks is not None):
-            raise VerifyError(f"{where}: several results are used otherwise than through one of them")
-        try:
-            aval = node.op.aval(*(x if is_literal(x) else x.aval for x in node.inputs), **dict(node.params))
-        except TracegradError as error:
-            raise VerifyError(f"{where}: {error}") from error
-        if aval != node.aval:
-            raise VerifyError(f"{where}: says {node.aval}, its rule says {aval}")
+        fault, cause = _fault(node, defined)
+        if fault is not None:
+            raise VerifyError(f"node {i}, {node.name}: {fault}") from cause
         defined.add(node)
     if any(x not in defined or x.several for x in graph.outputs):
         raise VerifyError("an output is not defined")
     return graph
+
+
+def _fault(node: Node, defined: set[Node]) -> tuple[str | None, Exception | None]:
+    """What rule the node breaks behind those that are defined, and the error that says so, if there is one."""
+    if node.op is None:
+        return "an input stands among the nodes", None
+    if not defined.issuperset(node.operands):
+        return "operand used before it is defined", None
+    if node in defined:
+        return "defined twice", None
+    for region in node.regions:
+        verify(region)
+    if any(x.several for x in node.operands) != (node.picks is not None):
+        return "several results are used otherwise than through one of them", None
+    try:
+        aval = node.op.aval(*[x if is_literal(x) else x.aval for x in node.inputs], **dict(node.params))
+    except TracegradError as error:
+        return str(error), error
+    return (None, None) if aval == node.aval else (f"says {node.aval}, its rule says {aval}", None)

@@ -39,6 +39,7 @@ from tracegrad.trace.called import looking_up, without_lookups
 from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED, CLASSES
 from tracegrad.trace.entrances import entering, without_entrances
+from tracegrad.trace.instructions import decoded
 from tracegrad.trace.listed import LISTED, METHODS, NAMES
 from tracegrad.trace.texts import PARSERS, parser_of
 
@@ -185,7 +186,7 @@ def counted_loops(code: CodeType) -> tuple[int, ...]:
 
 def _steps(code: CodeType) -> list[dis.Instruction]:
     """The instructions, each with its whole argument: that of a `FOR_ITER` over a long body takes two."""
-    return [x for x in dis.get_instructions(code) if x.opcode != _LONG]
+    return [x for x in decoded(code) if x.opcode != _LONG]
 
 
 @functools.lru_cache(maxsize=4096)

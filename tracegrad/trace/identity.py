@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.trace.instructions import decoded
 from tracegrad.trace.sources import Alike, Source
 
 __all__ = ["Elements", "has_identity", "tell_apart", "tells_objects_apart"]
@@ -97,7 +98,7 @@ def _compares(code: types.CodeType, space: dict[str, Any], names: set[str]) -> b
     names.update(code.co_names)
     if "id" in code.co_names:
         return True
-    for x, y in itertools.pairwise(dis.get_instructions(code) if has_identity(code) else ()):
+    for x, y in itertools.pairwise(decoded(code) if has_identity(code) else ()):
         if y.opname == "IS_OP" and x.opname != "LOAD_CONST" and x.argval != "__class__":
             value = space.get(x.argval) if x.opname == "LOAD_GLOBAL" else None
             value = getattr(builtins, x.argval, None) if x.opname == "LOAD_GLOBAL" and value is None else value

@@ -25,10 +25,20 @@ from typing import Any
 
 from tracegrad.trace.tries import numbers_of
 
-__all__ = ["Step", "arranged", "attributes_in", "steps_of", "truth_of"]
+__all__ = ["Step", "arranged", "attributes_in", "decoded", "steps_of", "truth_of"]
 
 _LONG = dis.opmap["EXTENDED_ARG"]
 Lines = tuple[int | None, int | None, int | None, int | None]
+
+
+@functools.lru_cache(maxsize=128)
+def decoded(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions as they are: a trace asks for those of the same code in many ways, one soon after the other.
+
+    >>> [x.opname for x in decoded((lambda: None).__code__)][-1]
+    'RETURN_VALUE'
+    """
+    return tuple(dis.get_instructions(code))
 
 
 class Step:
@@ -64,7 +74,7 @@ class Step:
 def steps_of(code: CodeType) -> list[Step]:
     """The instructions of the code."""
     lines, found, targets, long = list(code.co_positions()), list[Step](), dict[Step, int](), 0
-    every = list(dis.get_instructions(code))
+    every = decoded(code)
     for x, end in zip(every, [*[x.offset for x in every[1:]], len(code.co_code)]):
         if x.opcode == _LONG:
             long += 1
@@ -197,6 +207,6 @@ def attributes_in(code: CodeType) -> tuple[tuple[str, str], ...]:
     (('dis', 'opmap'),)
     """
     return tuple([
-        (x.argval, y.argval) for x, y in itertools.pairwise(dis.get_instructions(code))
+        (x.argval, y.argval) for x, y in itertools.pairwise(decoded(code))
         if x.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and y.opname in ("LOAD_ATTR", "LOAD_METHOD")
     ])  # fmt: skip

@@ -11,11 +11,12 @@ import functools
 import inspect
 import itertools
 import sys
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
 from tracegrad.trace.counters import Counter, counter_of
-from tracegrad.trace.instructions import truth_of
+from tracegrad.trace.instructions import decoded, truth_of
 from tracegrad.trace.tries import Namespace, handlers
 
 __all__ = [
@@ -157,7 +158,7 @@ def within_loop() -> bool:
 @functools.lru_cache(maxsize=4096)
 def _jumps(code: CodeType) -> _Jumps:
     """The instructions within loops that ask for the truth of a value on the stack, and those that begin turns."""
-    steps = list(dis.get_instructions(code))
+    steps = decoded(code)
     follows = {a.offset: b.offset for a, b in itertools.pairwise(steps)}
     behind = {a.offset: b for a, b in itertools.pairwise([x for x in steps if x.opname != "EXTENDED_ARG"])}
     depth, edges = _flow(steps, follows)
@@ -202,14 +203,14 @@ def _jumps(code: CodeType) -> _Jumps:
     return _Jumps(found, counting)
 
 
-def _first(steps: list[Any], k: int) -> int:
+def _first(steps: Sequence[Any], k: int) -> int:
     """Where an instruction begins that jumps lead back to: with what extends its argument."""
     while k and steps[k - 1].opname == "EXTENDED_ARG":
         k -= 1
     return int(steps[k].offset)
 
 
-def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:
+def _flow(steps: Sequence[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:
     """How many values lie on the stack at each instruction, and where it leads; but for handlers of exceptions."""
     known = {step.offset: step for step in steps}
     depth, edges, waiting = {0: 0}, dict[int, list[int]](), [0]
@@ -238,7 +239,7 @@ def _ways(step: Any, follows: dict[int, int]) -> list[tuple[int, int]]:
 _LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec", "globals", "_getframe", "currentframe", "super"})
 
 
-def _live(code: CodeType, steps: list[Any], follows: dict[int, int]) -> dict[int, set[str]]:
+def _live(code: CodeType, steps: Sequence[Any], follows: dict[int, int]) -> dict[int, set[str]]:
     """The local variables that may be read from each instruction on, in handlers of exceptions too."""
     if not _LOOKS.isdisjoint(code.co_names):
         return {step.offset: set(code.co_varnames) for step in steps}
@@ -275,7 +276,7 @@ def _overlap(x: range, y: range) -> bool:
     return x.start < y.start < x.stop < y.stop
 
 
-def _uses(code: CodeType, steps: list[Any]) -> dict[str, dict[int, str | None]]:
+def _uses(code: CodeType, steps: Sequence[Any]) -> dict[str, dict[int, str | None]]:
     """By local variable that no instruction hides, what is done with its value, by where that is: `append` of it is
     called, an element of it is read, or its length; None for all else. None of them, if objects are told apart."""
     if not _LOOKS.isdisjoint(code.co_names) or tells_apart(code):
@@ -301,7 +302,7 @@ def elements_read(code: CodeType) -> dict[int, str]:
     >>> list(elements_read(f.__code__).values())
     ['xs']
     """
-    steps, jumps = list(dis.get_instructions(code)), _jumps(code)
+    steps, jumps = decoded(code), _jumps(code)
     loops = [x for x in (*jumps.asking.values(), *jumps.counting.values()) if x.only_read]
     found = {}
     for k, step in enumerate(steps):
@@ -318,7 +319,7 @@ def tells_apart(code: CodeType) -> bool:
     >>> tells_apart((lambda x, y: x is y).__code__), tells_apart((lambda x, y: x is None).__code__)
     (True, False)
     """
-    pairs = itertools.pairwise(dis.get_instructions(code))
+    pairs = itertools.pairwise(decoded(code))
     return any(y.opname == "IS_OP" and x.opname != "LOAD_CONST" for x, y in pairs) or "id" in code.co_names
 
 
@@ -326,7 +327,7 @@ def tells_apart(code: CodeType) -> bool:
 _TAKEN = {"LOAD_FAST": 0, "LOAD_CONST": 0, "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "UNARY_NEGATIVE": 1, "BINARY_OP": 2}
 
 
-def _use(steps: list[Any]) -> str | None:
+def _use(steps: Sequence[Any]) -> str | None:
     """What is done with the value that the second one of the instructions loads."""
     before, _, *steps = steps
     if before.opname == "LOAD_GLOBAL" and before.argval.removesuffix("()") == "len":
@@ -337,7 +338,7 @@ def _use(steps: list[Any]) -> str | None:
     return None if _element(steps) is None else "element"
 
 
-def _element(steps: list[Any]) -> int | None:
+def _element(steps: Sequence[Any]) -> int | None:
     """The instruction that reads an element of the value on the stack, if that is what is done with it."""
     above = 0
     for step in steps:

@@ -9,7 +9,6 @@ and code that reads one item of a dict depends on that item alone.
 from __future__ import annotations
 
 import copy
-import dis
 import functools
 import types
 from collections import deque
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.ops import Carrier, TensorCarrier
+from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lookups import recalled
 from tracegrad.tree.kinds import KINDS
 
@@ -300,7 +300,7 @@ def passes_methods(code: types.CodeType) -> bool:
     (True, False)
     """
     before = None
-    for step in () if _METHODS.isdisjoint(code.co_names) else dis.get_instructions(code):
+    for step in () if _METHODS.isdisjoint(code.co_names) else decoded(code):
         named = before is not None and before.argval in _CLASS_NAMES and step.argval in _METHODS
         if named and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             return True
@@ -333,7 +333,7 @@ def _hands_sets(code: types.CodeType) -> bool:
     >>> _hands_sets((lambda s: s.add(1)).__code__), _hands_sets((lambda s: {1}.union(s)).__code__)
     (False, True)
     """
-    steps = list(dis.get_instructions(code))
+    steps = decoded(code)
     makes = any(step.opname in ("BUILD_SET", "SET_ADD") for step in steps)
     operators = _OF_SETS | {"-="} if makes else _OF_SETS
     if not _READS.isdisjoint(code.co_names) or any(step.argrepr in operators for step in steps):

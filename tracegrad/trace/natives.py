@@ -32,6 +32,7 @@ from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lent import LENT, read
 from tracegrad.trace.readers import of_settings
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
@@ -338,7 +339,7 @@ def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
         return None
     found: set[int] = set()
     depth = None  # of the stack, from where such a method was loaded
-    for step, following in itertools.pairwise(dis.get_instructions(code)):
+    for step, following in itertools.pairwise(decoded(code)):
         loads = step.argval == "__new__" and step.opname in _LOADS_ATTRIBUTE
         if depth is not None:
             depth += dis.stack_effect(step.opcode, step.arg, jump=False)
@@ -366,7 +367,7 @@ def _globals_in(function: Any) -> set[str]:
     names = set(_names_in(function))
     if not names.isdisjoint(_LOOKS_UP):
         return names
-    return {x.argval for code in _codes(function) for x in dis.get_instructions(code) if x.opname in _LOADS}
+    return {x.argval for code in _codes(function) for x in decoded(code) if x.opname in _LOADS}
 
 
 def _is_fixed(x: Any) -> bool:

@@ -12,7 +12,6 @@ Only the user's code is run so (`tracegrad.trace.users`): all but that of Python
 from __future__ import annotations
 
 import dataclasses
-import dis
 import enum
 import functools
 import types
@@ -49,7 +48,7 @@ from tracegrad.trace.classes import for_c, genuine, hook
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import DERIVED, Inlinable
-from tracegrad.trace.instructions import attributes_in
+from tracegrad.trace.instructions import attributes_in, decoded
 from tracegrad.trace.labels import ask
 from tracegrad.trace.lent import notice_sets, passes_methods
 from tracegrad.trace.modules import replacement
@@ -198,7 +197,7 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
 def _compares_identity(code: types.CodeType) -> bool:
     """Whether the code, or that of a function in it, has an `is` of two objects neither of which is a constant."""
     before = None
-    for step in dis.get_instructions(code) if has_identity(code) else ():
+    for step in decoded(code) if has_identity(code) else ():
         if step.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
             return True
         before = step
@@ -209,7 +208,7 @@ def _compares_identity(code: types.CodeType) -> bool:
 def _compares_truths(code: types.CodeType) -> bool:
     """Whether the code, or that of a function in it, has an `is` of objects, one maybe a truth, that asks nothing."""
     before = None
-    for step in dis.get_instructions(code) if has_identity(code) else ():
+    for step in decoded(code) if has_identity(code) else ():
         asks = step.offset in comparisons(code)
         if step.opname == "IS_OP" and before is not None and type(before.argval) is bool and not asks:
             return True

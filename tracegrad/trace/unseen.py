@@ -7,7 +7,6 @@ generators of random numbers that their code names, and the variables that it as
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import random
 import types
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.trace.foreign import Opaque, State
+from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lent import LENT
 from tracegrad.trace.refusals import draws
 
@@ -111,7 +111,7 @@ def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
 
 def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
     """The variables from outside that the code assigns: "global" or "cell", and the name."""
-    for step in dis.get_instructions(code):
+    for step in decoded(code):
         kind = _STORES.get(step.opname)
         if kind is not None and (kind == "global" or step.argval in code.co_freevars):
             yield kind, step.argval
