@@ -1322,3 +1322,22 @@ def test_the_class_of_what_numpy_refuses_is_numpys(trace: Any) -> Any:
 
     for case in range(8):
         yield f(np.ones(3), case)
+
+
+@program
+def test_a_comparison_within_a_loop_of_an_element_does_not_read_behind_the_end(trace: Any) -> Any:
+    def f(x: Any) -> Any:
+        products = x * x[::-1]
+        limit = np.sort(products) - 0.2 * x
+        filled = np.zeros((3, 2))
+        column, row = filled[:, 0], filled[1]
+        for k in range(3):
+            column[k] = products[k] * (k + 1)
+            if column[k] > float(limit[2]):
+                row[1] += 0.5
+        return np.sum(filled * np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+
+    f = trace(f)
+    points = np.random.default_rng(0).normal(size=(12, 3))
+    for x in points:
+        yield attempt(f, x)

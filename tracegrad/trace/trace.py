@@ -292,8 +292,8 @@ def _trace_call(
         return restart.with_traceback(None)
     except BaseException as error:
         loops = builder.circles is not None and builder.circles.found
-        if loops and (isinstance(error, UnsupportedError) or is_unforeseen(error)):
-            # What the loops leave are no constants, which is what it may be about.
+        if loops and (isinstance(error, UnsupportedError | LookupError) or is_unforeseen(error)):
+            # It may be about what the loops leave, which are no constants, or about the turn after their last.
             world.natives.rewind()
             return Restarts("what loops leave is asked for", TURN_BY_TURN)
         _require_answer(error, world, fun, call)
