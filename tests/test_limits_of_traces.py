@@ -323,3 +323,17 @@ def test_a_trial_is_of_several_calls_unless_one_takes_far_longer() -> None:
     trial = pace.Trial()
     trial.add((pace.FAR + 1) * pace.LONG)
     assert trial.turned
+
+
+@pytest.mark.usefixtures("replayed")
+def test_programs_that_are_looked_up_in_turn_rest_after_a_hundred_calls_or_two() -> None:
+    def deep(x: Any, n: int) -> Any:
+        return x if n <= 0 else deep(np.sin(x) + 0.1, n - 1)
+
+    f = tg.trace(deep)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for k in range(5 * (pace.LOOKED_UP + pace.TRIED)):
+            assert abs(f(0.5, k % 5) - deep(0.5, k % 5)) < 1e-12
+    assert f.cache_info().limited == 1
+    assert [x.category for x in told] == [PerformanceWarning]

@@ -35,7 +35,7 @@ MOST_UNMET, MOST_KINDS = 64, 256
 # many seconds of a CPU. It does after so many that found a program, but not at once, and took no longer than that each:
 # to find one takes some 100 us. The seconds of a trace for arguments of another kind count in part, since programs meet
 # each of the kinds that they use for a first time.
-TRACED, SECONDS, LOOKED_UP, BRIEF, OTHER_KIND = 64, 3.0, 256, 1e-3, 0.25
+TRACED, SECONDS, LOOKED_UP, BRIEF, OTHER_KIND = 64, 3.0, 64, 1e-3, 0.25
 # A trial is of so many calls of either kind, or of some that took so many seconds, the fewest of them unless these took
 # far longer; the longest ones do not count. Plain Python is to take no more than this part of the time.
 TRIED, LONG, FEWEST, FAR, OUTLIERS, PART = 32, 0.25, 3, 4, 0.1, 0.8
