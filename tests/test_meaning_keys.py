@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -354,3 +356,45 @@ def test_keys_made_of_traced_numbers_are_written(kind: str) -> None:
 
     compare(script, "traced")
     compare(script, "disabled")
+
+
+SCALE: Any = 2.0
+
+
+def scaled(x: Any) -> Any:
+    return x * SCALE
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
+@program
+def test_functions_are_keys_and_are_in_sets(trace: Any) -> Any:
+    global SCALE
+    SCALE = 2.0
+    weights: Any = {scaled: 2.0, os.getcwd: 3.0, math.sin: 4.0, os.path.join: 5.0}
+    held = {scaled}
+    asked = [
+        trace(lambda x: x * weights[scaled] + weights.get(os.getcwd, 0.0)),
+        trace(lambda x: x * weights.get(math.sin, 0.0) + (scaled in weights) * 2.0 + (os.path.join in weights)),
+        trace(lambda x: x * (scaled in held)),
+        trace(lambda x: sum(w for f, w in weights.items() if f is scaled) * x),
+        trace(lambda x: sum(f(x) for f in held)),
+    ]
+    yield [f(X) for f in asked], [f(X) for f in asked]
+    SCALE, weights[scaled] = 3.0, 7.0
+    yield [f(X) for f in asked]
+    del weights[math.sin]
+    held.clear()
+    yield [f(X) for f in asked]
+
+
+@program
+def test_what_is_put_under_a_function_is_found_there(trace: Any) -> Any:
+    totals: Any = {}
+
+    @trace
+    def f(x: Any) -> Any:
+        totals[scaled] = totals.get(scaled, 0.0) + x.sum()
+        return x * totals[scaled]
+
+    yield f(X), [*totals.values()], scaled in totals
+    yield f(X), [*totals.values()], scaled in totals

@@ -407,6 +407,14 @@ def test_a_validator_that_asks_for_the_signature_is_compiled_and_follows_the_fun
         np.testing.assert_allclose(slope(X, 2), 4 * X)
 
 
+def test_a_traced_number_is_no_question_that_can_be_asked_again() -> None:
+    def f(x: Any) -> Any:
+        return x * len(locale.str(float(np.sum(x))))
+
+    with pytest.warns(tg.PerformanceWarning, match="the answer of str"):
+        np.testing.assert_allclose([tg.trace(f)(X), tg.trace(f)(X + 0.25)], [f(X), f(X + 0.25)])
+
+
 def test_a_call_that_sleeps_or_starts_a_thread_does_so_each_time() -> None:
     done = []
 

@@ -59,7 +59,7 @@ from tracegrad.trace.outside import opaque_function, opaque_object
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.sources import Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
-from tracegrad.trace.users import is_of_numba, opaque_package
+from tracegrad.trace.users import is_of_numba, is_user_function, opaque_package
 from tracegrad.trace.writes import Writes
 
 __all__ = ["World"]
@@ -227,10 +227,10 @@ class World(Assumptions):
             self.natives.note_object(held, Attribute(source, "__dict__"))
 
     def _require_values(self, xs: Any, what: str) -> None:
-        """Give up where objects of the user's are in a set, or keys."""
-        if not self.once and any(map(shadow.is_user_object, xs)):
+        """Give up where objects or functions of the user's are in a set, or keys."""
+        if not self.once and any(shadow.is_user_object(x) or is_user_function(x) for x in xs):
             raise self.builder.gives_up(
-                f"{what} objects, whose attributes a trace cannot see there; use a list of them"
+                f"{what} objects or functions, into which a trace cannot see there; use a list of them"
             )
 
     def enter(self, value: Any, made: Any) -> Any:

@@ -12,12 +12,13 @@ import copy
 import functools
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lookups import recalled
+from tracegrad.trace.users import PACKAGE
 from tracegrad.tree.kinds import KINDS
 
 __all__ = ["LENT", "Loan", "lend", "notice_sets", "passes_methods", "read", "real_key", "real_of", "touching"]
@@ -202,6 +203,15 @@ class LentDict(_Lent, dict[Any, Any]):
                 loan.before[key] = value
                 dict.__setitem__(self, key, value)
 
+    def _key(self, key: Any) -> Any:
+        """What is looked up for a key. A function is looked up by what it stands for."""
+        if type(key) is not types.FunctionType:
+            return real_key(key)
+        loan, wrapped = self._loan, getattr(key, "__wrapped__", None)
+        real = loan.world.real_of(key)
+        stands = isinstance(wrapped, Hashable) and wrapped in loan.real and real not in loan.real
+        return wrapped if stands and key.__code__.co_filename.startswith(PACKAGE) else real
+
     def _item(self, key: Any) -> None:
         """Hold the translation of the item with this key, or depend on there being none."""
         self.settle()
@@ -223,30 +233,30 @@ class LentDict(_Lent, dict[Any, Any]):
         return found
 
     def __getitem__(self, key: Any) -> Any:
-        asked, key = key, real_key(key)
+        asked, key = key, self._key(key)
         self._item(key)
         return self._kept(asked, key) if dict.__contains__(self, key) else dict.__getitem__(self, key)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        asked, key = key, real_key(key)
+        asked, key = key, self._key(key)
         self._touch()
         return self._kept(asked, key) if dict.__contains__(self, key) else dict.setdefault(self, key, default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.settle()
-        key, loan = real_key(key), self._loan
+        key, loan = self._key(key), self._loan
         if not loan.whole and key not in loan.known:
             loan.known.add(key)
             loan.blind[key] = None
         dict.__setitem__(self, key, value)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        asked, key = key, real_key(key)
+        asked, key = key, self._key(key)
         self._item(key)
         return self._kept(asked, key, default)
 
     def __contains__(self, key: Any) -> bool:
-        key = real_key(key)
+        key = self._key(key)
         self._item(key)
         return dict.__contains__(self, key)
 

@@ -168,7 +168,7 @@ def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> t
 
 def _is_fixed(x: Any) -> bool:
     """Whether an argument says by itself what is asked."""
-    return all(map(_is_fixed, x)) if type(x) is tuple else isinstance(x, _FIXED)
+    return all(map(_is_fixed, x)) if type(x) is tuple else issubclass(type(x), _FIXED)  # a traced number is no float
 
 
 _FIXED = (str, int, float, bytes, type(None), type, types.ModuleType)

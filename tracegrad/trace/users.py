@@ -22,6 +22,7 @@ import numpy as np
 from tracegrad.settings import settings
 
 __all__ = [
+    "PACKAGE",
     "is_decorated",
     "is_library_module",
     "is_of_numba",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 _KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: what shadows and rules stand for
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 def _folders(name: str) -> list[str]:
@@ -52,19 +53,19 @@ _PYTHON = tuple(
 )
 # Within the folder of Python's own library, in some installations.
 _INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in ("site-packages", "dist-packages"))
-_LIBRARIES = (_PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
+_LIBRARIES = (PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
 # Folders of packages whose code is traced like the users' own: `numpy.polynomial`, which is NumPy code and nothing
 # else, modules and optimizers, which read and write what users look at, and what makes a function for each call.
 _TRACED = (
     os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
-    *[os.path.join(_PACKAGE, "torch", name, "") for name in ("nn", "optim")],
+    *[os.path.join(PACKAGE, "torch", name, "") for name in ("nn", "optim")],
     *[
-        os.path.join(_PACKAGE, "compat", "autograd", name)
+        os.path.join(PACKAGE, "compat", "autograd", name)
         for name in ("transforms", "differential", "wrap_util", "misc")
     ],
 )
 # Where decorators of ours are made, which run a function of the user's.
-_DECORATORS = [os.path.join(_PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]
+_DECORATORS = [os.path.join(PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]
 _HEAP = 1 << 9  # the flag of classes that are made at run time: by a statement, or in C
 _IN_C_FILES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
@@ -101,7 +102,7 @@ def is_user_function(x: Any) -> bool:
     while isinstance(x, types.FunctionType) and not opaque_package(x):
         if is_user_file(x.__code__.co_filename):
             return True
-        if x.__code__.co_filename.startswith(_PACKAGE) and not is_decorated(x):
+        if x.__code__.co_filename.startswith(PACKAGE) and not is_decorated(x):
             return False
         x = getattr(x, "__wrapped__", None)
     return False
