@@ -429,3 +429,43 @@ def test_a_derivative_that_is_lost_where_memory_is_shared_says_so() -> None:
             transform(f)(X)
         with tg.disable_jit(), pytest.raises(tg.LostDerivativeError, match=why):
             transform(f)(X)
+
+
+class Memory:
+    last: Any = None
+    value: Any = None
+
+
+def _at_once(memory: Memory, x: Any) -> Any:
+    if memory.last is not None and np.array_equal(x, memory.last):
+        return memory.value
+    memory.last, memory.value = x.copy(), np.sum(x**2)
+    return memory.value
+
+
+def _first_filled(memory: Memory, x: Any) -> Any:
+    if memory.last is None or not (x == memory.last).all():
+        memory.last, memory.value = x.copy(), np.sum(x**2)
+    return memory.value * 2.0
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+@pytest.mark.parametrize("remembering", [_at_once, _first_filled])
+def test_a_result_that_is_remembered_for_an_equal_array_loses_its_derivative(remembering: Any, eager: bool) -> None:
+    memory = Memory()
+    gradient = tg.grad(lambda x: remembering(memory, x))
+    with tg.disable_jit() if eager else contextlib.nullcontext():
+        first = gradient(X)
+        with pytest.raises(tg.LostDerivativeError, match=r"remembered .*stop_gradient"):
+            gradient(X)
+        np.testing.assert_allclose(gradient(X + 1.0) / (X + 1.0), first / X)
+
+
+def test_a_branch_on_equality_that_depends_on_the_argument_keeps_its_derivative() -> None:
+    origin = np.zeros(3)
+
+    def f(x: Any) -> Any:
+        return np.sum(x) if np.array_equal(x, origin) else np.sum(np.sin(x) / x)
+
+    np.testing.assert_array_equal(tg.grad(f)(origin), np.ones(3))
+    np.testing.assert_array_equal(tg.grad(lambda x: 1.0 if x == 0.0 else np.sin(x) / x)(0.0), 0.0)

@@ -23,6 +23,7 @@ from tracegrad.ops.linear import fresh, full
 from tracegrad.ops.op import lead
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
+from tracegrad.trace.memories import require_not_remembered
 from tracegrad.trace.number import Number
 from tracegrad.trace.texts import require_none_read
 from tracegrad.trace.tracer import Tracer
@@ -48,13 +49,15 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     outside = [full(shape=(), value=x, dtype="float64") if type(x) is float else x for x in primals]
     given = [builder.lift(x) for x in outside]
     inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(given, primals)]
-    nodes, start = [x.node for x in inside], len(builder.nodes)
+    nodes, start, asked = [x.node for x in inside], len(builder.nodes), len(builder.guards)
     try:
         with builder.differentiating(nodes):
             # Of a Tensor, the array: what it may lead to on a tape is no part of this derivative.
             outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
             if builder.spelled:
                 require_none_read(builder, start, outputs)
+            if len(builder.guards) > asked:
+                require_not_remembered(builder, asked, outputs)
     except Exception:
         _write_back(builder, given, inside, nodes)
         raise
