@@ -279,3 +279,14 @@ def test_a_state_that_hooks_refuse_changes_nothing(assign: bool) -> None:
         np.testing.assert_array_equal(x.numpy(), before[name].numpy())
     assert model.load_state_dict(given, assign=assign) == ([], [])
     np.testing.assert_array_equal(model[0].bias.detach().numpy(), given["0.bias"].numpy())
+
+
+def test_a_state_without_the_number_of_batches_is_loaded() -> None:
+    norm = tg.nn.BatchNorm1d(2)
+    norm(tg.randn(3, 2))
+    state = {k: v for k, v in norm.state_dict().items() if k != "num_batches_tracked"}
+    other = tg.nn.BatchNorm1d(2)
+    assert str(other.load_state_dict(state)) == "<All keys matched successfully>"
+    np.testing.assert_array_equal(other.running_mean, norm.running_mean)
+    with pytest.raises(RuntimeError, match="running_var"):
+        other.load_state_dict({k: v for k, v in state.items() if k != "running_var"})

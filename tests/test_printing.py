@@ -88,3 +88,11 @@ def test_a_summary_shows_the_elements_at_the_edges_and_no_others(shape: tuple[in
 def test_printing_raises_no_floating_point_flags() -> None:
     with np.errstate(all="raise"):
         text_of_array(np.array([1e-308, 1e308, np.inf, np.nan, 5e-324]))
+
+
+def test_a_result_of_several_tensors_shows_those_without_axes_as_tensors() -> None:
+    x = tensor([1.0, 3.0, 3.0], requires_grad=True)
+    assert str(x.mode()) == (
+        "tracegrad.return_types.mode(\nvalues=tensor(3., grad_fn=<ModeBackward0>),\nindices=tensor(2))"
+    )
+    assert repr(x.max(0)).endswith("indices=tensor(1))")

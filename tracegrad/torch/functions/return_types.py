@@ -36,5 +36,6 @@ def return_type(name: str, *fields: str) -> Any:
 
 
 def _repr(self: Any) -> str:
-    parts = ",\n".join(f"{field}={value}" for field, value in zip(self._fields, self))
+    told = [repr(x) if hasattr(x, "_edge") else x for x in self]  # a Tensor without axes is formatted as its number
+    parts = ",\n".join(f"{field}={value}" for field, value in zip(self._fields, told))
     return f"tracegrad.return_types.{type(self).__name__}(\n{parts})"

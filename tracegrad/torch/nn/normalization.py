@@ -165,6 +165,7 @@ class _Channels(Module):
     """Normalization of each channel, with running statistics as buffers unless `track_running_stats` is false."""
 
     _ranks: tuple[int, ...]
+    _added_later = frozenset({"num_batches_tracked"})
 
     def __init__(
         self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,

@@ -56,6 +56,8 @@ class Stateful:
     _modules: dict[str, Any]
     _transient: frozenset[str]
     _hooks_of: Callable[[str], list[Any]]
+    # Names that states saved by older versions do not have, and that are not missed.
+    _added_later: frozenset[str] = frozenset()
 
     def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """The parameters and persistent buffers by their dotted names, which `prefix` is put before.
@@ -97,7 +99,7 @@ class Stateful:
         for name, place in places.items():
             if prefix + name in given:
                 found.take(prefix + name, place, given[prefix + name])
-            else:
+            elif name not in self._added_later:
                 found.keys.missing_keys.append(prefix + name)
         for key in given:
             first, *inside = key.removeprefix(prefix).split(".", 1)
