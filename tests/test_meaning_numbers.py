@@ -1080,3 +1080,34 @@ def test_a_number_that_changes_and_becomes_one_of_a_class_with_operators(trace: 
     for pair in ((0.5, 1), (0.7, 2), (0.9, 3), (Unit(0.3), 4), (0.4, Whole(5)), (Unit(0.2), Whole(6))):
         scale, count = pair
         yield f(np.ones(2))
+
+
+@program
+def test_numbers_of_a_class_with_operators_are_asked_as_python_asks_them(trace: Any) -> Any:
+    class Unit(float):
+        def __mul__(self, other: Any) -> Any:
+            return ("times", float(self), other)
+
+        def __radd__(self, other: Any) -> Any:
+            return ("added", float(self), other)
+
+        def __gt__(self, other: Any) -> Any:
+            return ("greater", other)
+
+        __rmul__ = __mul__
+
+    class Whole(int):
+        def __rmul__(self, other: Any) -> Any:
+            return ("times", int(self), other)
+
+    class Bare(float):
+        pass
+
+    units = [Unit(0.5), Whole(3), Bare(0.25)]
+
+    def f(k: Any) -> Any:
+        return [(k * u, u * k, k + u, k - u, k < u, k > u, k == u) for u in units]
+
+    f = trace(f)
+    for k in (2, 3, 0.5, 1.5, True, False):
+        yield f(k)

@@ -32,6 +32,7 @@ from tracegrad.trace.arithmetic import (
 from tracegrad.trace.lookups import asks_for_key
 from tracegrad.trace.texts import method_of
 from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.users import is_user_code
 
 __all__ = ["Number"]
 
@@ -165,8 +166,25 @@ def _beside(x: Number, other: Any) -> Any:
     return other.item() if scalar and other.dtype == np.float64 else other
 
 
+_TURNED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
+           "__ne__": "__ne__"}  # fmt: skip
+# By the kind of a number, the classes of those after it that are asked first, or alone, if they have an operator.
+_ASKED: dict[str, Any] = {"i": int | float, "b": float, "f": float}
+
+
+def _asks(x: Number, other: Any, reflected: str) -> bool:
+    """Whether Python has `other`, a number of a class of the user's, compute with `x`."""
+    if type(other) in (int, float) or not isinstance(other, _ASKED.get(kind_of(x), ())):
+        return False
+    return any(is_user_code(c) and reflected in vars(c) for c in type(other).__mro__)
+
+
+def _unless_asked(compute: Callable[[Any, Any], Any], x: Number, other: Any, reflected: str) -> Any:
+    return NotImplemented if _asks(x, other, reflected) else compute(x, other)
+
+
 def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, reflected: str = "") -> None:
-    inherited = getattr(Tracer, method)
+    inherited, turned = getattr(Tracer, method), reflected or _TURNED[method]
 
     def forward(self: Any, other: Any, *modulus: Any) -> Any:
         if modulus:
@@ -176,7 +194,7 @@ def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, re
             return compute(name, self, other)
         if isinstance(other, list | tuple):
             return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
-        return inherited(self, other)
+        return _unless_asked(inherited, self, other, turned)
 
     setattr(Number, method, forward)
     if reflected:
