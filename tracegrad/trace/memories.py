@@ -12,6 +12,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import lost
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise import equal
+from tracegrad.ops.op import Several
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["require_not_remembered"]
@@ -36,7 +37,7 @@ def _compares(builder: TraceBuilder, truth: Node, outside: set[Node]) -> bool:
     seen, stack = set[Node](), [truth]
     while stack:
         node = stack.pop()
-        if node in seen or node.aval.dtype.kind != "b":
+        if node in seen or isinstance(node.aval, Several) or node.aval.dtype.kind != "b":
             continue
         seen.add(node)
         if node.op is equal and not outside.isdisjoint(node.operands):

@@ -87,7 +87,8 @@ class Natives:
 
     def asked_for_class(self, x: Any) -> None:
         """Traced code asks what the class of an array is, which may be one that is read from outside."""
-        for c in self.world.builder.captures.values():
+        captures = list(self.world.builder.captures.values())  # what is assumed of one may be another
+        for c in captures:
             if c.node is x.node and c.source is not None:
                 self.world.assume(c.source, "type", type(c.array))
 
