@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from hatch import unseen
 
 import tracegrad as tg
 from tracegrad.trace.garbage import _share, impatient, patient, thresholds
@@ -27,6 +28,12 @@ def test_the_garbage_collector_is_as_it_was_behind_a_trace_and_to_its_code() -> 
         gc.set_threshold(600, 7, 8)
         return x
 
+    set_in_a_trace = unseen(gc.set_threshold)
+
+    def sets_unseen(x):
+        set_in_a_trace(600, 8, 9)
+        return x
+
     try:
         for given in (before, (600, 12, 13)):
             gc.set_threshold(*given)
@@ -34,7 +41,14 @@ def test_the_garbage_collector_is_as_it_was_behind_a_trace_and_to_its_code() -> 
             with pytest.raises(KeyError):
                 tg.trace(f)(X, True)
             assert gc.get_threshold() == given
-        tg.trace(sets)(X)
+        tg.trace(sets_unseen)(X)
+        assert gc.get_threshold() == (600, 8, 9)
+        plain = tg.trace(sets)  # it is to happen at each call, so each runs as plain Python
+        with pytest.warns(tg.PerformanceWarning, match=r"what gc\.set_threshold reads or does"):
+            plain(X)
+        assert gc.get_threshold() == (600, 7, 8)
+        gc.set_threshold(*before)
+        plain(X)
         assert gc.get_threshold() == (600, 7, 8)
     finally:
         gc.set_threshold(*before)

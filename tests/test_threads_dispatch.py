@@ -24,9 +24,11 @@ def together(n, work):
 
 
 def test_many_threads_compile_once():
+    wait = unseen(time.sleep)  # a trace that takes time: one that asks for sleep itself runs as plain Python
+
     @tg.trace
     def f(x):
-        time.sleep(0.02)
+        wait(0.02)
         return np.tanh(x) * 3
 
     results = together(8, lambda i: f(np.full(4, float(i))))
@@ -107,14 +109,20 @@ def test_a_trace_in_one_thread_does_not_change_calls_in_another():
     g(np.ones(2))
     seen = []
 
-    @tg.trace
-    def f(x):
+    def elsewhere():
         thread = threading.Thread(target=lambda: seen.append(g(np.ones(2))))
         thread.start()
         thread.join()
+
+    enter = unseen(elsewhere)  # inside the trace, which ends where it sees a thread made
+
+    @tg.trace
+    def f(x):
+        enter()
         return x + 1
 
     f(np.ones(2))
+    assert f.cache_info().traces == 1
     assert type(seen[0]) is np.ndarray
     assert g.cache_info().traces == 1
 
