@@ -469,3 +469,28 @@ def test_a_branch_on_equality_that_depends_on_the_argument_keeps_its_derivative(
 
     np.testing.assert_array_equal(tg.grad(f)(origin), np.ones(3))
     np.testing.assert_array_equal(tg.grad(lambda x: 1.0 if x == 0.0 else np.sin(x) / x)(0.0), 0.0)
+
+
+def _scaled_by_class(x: Any) -> Any:
+    ROW[1] = 0.5
+    return np.sum(x * GRID[0]) * (2.0 if type(x) is np.ndarray else 3.0)
+
+
+def _scaled_by_kind(x: Any) -> Any:
+    ROW[1] = 0.5
+    return np.sum(x * GRID[0]) * (2.0 if isinstance(x, np.ndarray) else 3.0)
+
+
+GRID = np.zeros((2, 3))
+ROW = GRID[0]
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_where_memory_is_shared_the_class_of_a_value_is_refused_by_name_and_its_kind_is_known(jit: bool) -> None:
+    with contextlib.nullcontext() if jit else tg.disable_jit():
+        for transform in (tg.grad, lambda f: lambda x: tg.jvp(f, (x,), (np.ones(3),))[1]):
+            with pytest.raises(
+                tg.UnsupportedError, match=r"type\(\) .* ask isinstance.*ROW, which it writes to, shares"
+            ):
+                transform(_scaled_by_class)(X)
+        np.testing.assert_array_equal(tg.grad(_scaled_by_kind)(X), [0.0, 1.0, 0.0])

@@ -82,10 +82,14 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
             _undo(found[0].trace)
     rewind(call)
     _require_known_classes(call, why)
+    effects: Sequence[Effect] = call.writes
     if found is not None:
-        return as_memory_is(function, call, args, kwargs, found[0].trace, why)
+        world, effects = found[0].trace.world, found[0].trace.effects
+        why = f"{why}; {_shared_memory(found[0].trace)}" if why else _shared_memory(found[0].trace)
+        if world.class_asked:  # on the tape a value has another class
+            raise UnsupportedError(f"{world.class_asked}: {why}")
     with plainly(why):
-        return _on_the_tape(function, call, args, kwargs, call.writes)
+        return _on_the_tape(function, call, args, kwargs, effects)
 
 
 def _require_known_classes(call: Call, why: str) -> None:
@@ -95,14 +99,19 @@ def _require_known_classes(call: Call, why: str) -> None:
         raise UnsupportedError(located(f"an argument is a {classes[0].__name__}: {why}"))
 
 
-def as_memory_is(
-    function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, why: str = ""
-) -> Any:
-    """A call on the tape, as it writes to what is also something else that it reads: its graph does not know that."""
+def as_memory_is(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace) -> Any:
+    """A call that is compiled, but writes to what is also something else that it reads: its graph does not know that,
+    so that it runs as plain Python, or as it is recorded."""
+    why = _shared_memory(trace)
+    if not function.has_plain:
+        return once(function, call, args, kwargs, "")
+    with plainly(why):
+        return function.body(*args, **kwargs)
+
+
+def _shared_memory(trace: Trace) -> str:
     written = " and ".join(sorted({str(e.memory) for e in trace.effects if e.memory is not None}))
-    told = f"{written or 'a container'}, which it writes to, shares memory with something else that it reads"
-    with plainly(f"{why}; {told}" if why else told):
-        return _on_the_tape(function, call, args, kwargs, trace.effects)
+    return f"{written or 'a container'}, which it writes to, shares memory with something else that it reads"
 
 
 def _on_the_tape(

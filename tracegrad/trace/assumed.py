@@ -236,6 +236,7 @@ class Assumptions:
         self.late: RunsPlainly | None = None  # what has ended the trace when it was over
         self.streams = sys.stdout, sys.stderr  # to which people are told something
         self.told = False  # whether the traced code has shown somebody something
+        self.class_asked = ""  # what to say of the call of `type` that was answered for a traced value
         self.printed = Printed()
         self.draws: Draws | None = None  # the random numbers that each call draws
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.errors import numpys
+from tracegrad.errors import located, numpys
 from tracegrad.ir import Value
 from tracegrad.ir.builder import recorder
 from tracegrad.numpy_api.creation import empty
@@ -126,8 +126,14 @@ class _TypeMeta(type):
     """`type`, but that the type of a traced value is that of what it stands for."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
-            found = agreed(args[0], itself) if _is_traced(args[0]) else _class_of(args[0])
+        if len(args) == 1 and _is_traced(args[0]):
+            trace: Any = current_trace()
+            if not trace.world.class_asked:
+                trace.world.class_asked = located("type() is asked for the class of a value, ask isinstance()")
+            found = agreed(args[0], itself)
+            return ARRAYS if found is np.ndarray else found
+        if len(args) == 1 and cls is _Type:
+            found = _class_of(args[0])
             return ARRAYS if found is np.ndarray else found
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
