@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval
+from tracegrad.errors import DTypeError
 from tracegrad.ops.forms import Draw
 from tracegrad.ops.linear import broadcast_to
 from tracegrad.ops.op import AS_WRITTEN, Op, Several, bind, primitive
@@ -241,6 +242,12 @@ def _aval(state: Aval, *operands: Aval, shape: tuple[int, ...], dtype: str, **pa
     return Several((state, Aval(shape, np.dtype(dtype))))
 
 
+def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> Several:
+    if dtype == "float16":
+        raise DTypeError(f"{method} of a generator gives no float16")
+    return _aval(state, dtype=dtype, **params)
+
+
 @primitive(Draw(), typed=True, on_complex=AS_WRITTEN)
 def draw(state: Any, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
     """The next state of a generator of this kind, and what a method of it gives for arguments that are known."""
@@ -248,9 +255,9 @@ def draw(state: Any, *, kind: str, method: str, args: Any, kwargs: Any, shape: A
     return _drawn(state, (), params)
 
 
-@primitive(typed=True, on_complex=AS_WRITTEN)
+@primitive(typed=True)
 def draw_by(state: Any, *operands: Any, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
-    """As `draw`, where arguments are operands; there may be none for them but an exception."""
+    """As `draw`, where arguments are operands, of real numbers; there may be none for them but an exception."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _drawn(state, operands, params)
 
@@ -267,8 +274,9 @@ def _batch(op: Op) -> Callable[..., Any]:
     return rule
 
 
+draw.def_aval(_aval_of_known)
+draw_by.def_aval(_aval)
 for _op in (draw, draw_by):
-    _op.def_aval(_aval)
     _op.def_batch(_batch(_op))
 
 
