@@ -494,3 +494,20 @@ def test_where_memory_is_shared_the_class_of_a_value_is_refused_by_name_and_its_
             ):
                 transform(_scaled_by_class)(X)
         np.testing.assert_array_equal(tg.grad(_scaled_by_kind)(X), [0.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_a_result_that_a_loop_finds_among_those_remembered_loses_its_derivative(n: int) -> None:
+    keys = [X + k for k in range(n)]
+    values = np.array([float(np.sum(x**2)) for x in keys])
+
+    def f(x: Any) -> Any:
+        for k in range(n):
+            if np.array_equal(x, keys[k]):
+                return values[k]
+        return np.sum(x**2)
+
+    gradient = tg.grad(f)
+    with pytest.raises(tg.LostDerivativeError, match=r"remembered .*stop_gradient"):
+        gradient(keys[2])
+    np.testing.assert_allclose(gradient(X + 0.5), 2 * (X + 0.5))

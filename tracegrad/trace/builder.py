@@ -380,7 +380,7 @@ class TraceBuilder(Recording):
             if node in sources:
                 return True
             carries = node.several or node.aval.dtype.kind in "fc"
-            if node not in seen and carries and (node.op is None or node.op.differentiable):
+            if node not in seen and carries and (node.op is None or node.picks is not None or node.op.differentiable):
                 seen.add(node)
                 stack.extend(node.operands)
         return False

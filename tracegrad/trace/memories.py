@@ -12,8 +12,8 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import lost
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise import equal
-from tracegrad.ops.op import Several
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.endings import TURN_BY_TURN
 
 __all__ = ["require_not_remembered"]
 
@@ -37,10 +37,19 @@ def _compares(builder: TraceBuilder, truth: Node, outside: set[Node]) -> bool:
     seen, stack = set[Node](), [truth]
     while stack:
         node = stack.pop()
-        if node in seen or isinstance(node.aval, Several) or node.aval.dtype.kind != "b":
+        if node.several:
+            _require_no_comparison(builder, node)
+        if node in seen or node.several or node.aval.dtype.kind != "b":
             continue
         seen.add(node)
         if node.op is equal and not outside.isdisjoint(node.operands):
             return any(builder.has_derivative(x) for x in node.operands)
         stack += node.operands
     return False
+
+
+def _require_no_comparison(builder: TraceBuilder, loop: Node) -> None:
+    """Begin again, with all loops recorded turn by turn, if this one compares: with what is not seen here."""
+    compares = any(x.op is equal for region in loop.regions for x in region.everywhere())
+    if compares and TURN_BY_TURN not in builder.world.varying:
+        raise builder.restarts(TURN_BY_TURN, "a loop may have found what is remembered")
