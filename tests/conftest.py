@@ -26,7 +26,9 @@ def load_single_threaded_blas() -> None:
         del os.environ[name]
 
 
-gc.set_threshold(20_000, 20, 20)  # what is collected is a million objects, all of which stay
+# What pytest collects stays, and what tests make lives on in caches until their module ends: a tenth of the time would
+# be that of Python's garbage collector.
+gc.set_threshold(20_000, 20, 20)
 load_single_threaded_blas()
 graphs, left_behind, placements = map(importlib.import_module, ("graphs", "left_behind", "placements"))
 settings = importlib.import_module("tracegrad.settings").settings
@@ -97,10 +99,8 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected, a million objects, lives on: Python's garbage collector passes over it. It comes more rarely,
-    as what tests make lives on in caches, until their module ends: a tenth of the time would be its."""
+    """What was collected, a million objects, lives on: Python's garbage collector passes over it."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="module")

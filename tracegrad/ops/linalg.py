@@ -37,24 +37,8 @@ from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
-    "adjoint",
-    "along_matrix",
-    "band",
-    "columns",
-    "inv",
-    "last_two",
-    "lu",
-    "lu_solve",
-    "matrices",
-    "matrix_exp",
-    "mirrored",
-    "rows",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "square",
-    "square_samples",
-    "symmetric",
+    "adjoint", "along_matrix", "band", "columns", "inv", "last_two", "lu", "lu_solve", "matrices", "matrix_exp",
+    "mirrored", "rows", "slogdet", "solve", "solve_triangular", "square", "square_samples", "symmetric",
     "well_conditioned",
 ]  # fmt: skip
 

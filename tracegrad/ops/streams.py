@@ -167,7 +167,7 @@ class _Memory:
     @classmethod
     def of(cls, generator: Any) -> _Memory | None:
         """That of a generator, if it lies so in this build of NumPy."""
-        if type(generator) is not np.random.Generator or type(generator.bit_generator) is not np.random.PCG64:
+        if not is_stream(generator):
             return None
         write_state(generator, np.array([1, 2, 3, 4, 1, 5], np.uint64))
         found = cls(generator)

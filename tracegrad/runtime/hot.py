@@ -134,9 +134,7 @@ def hot_call(
 
 def _asks_numpy(graph: Graph) -> bool:
     """Whether a draw of a loop is a call of NumPy."""
-    nodes = [x for x in graph.nodes if x.op is not None]
-    drawn = any(x.op in (draw, draw_by) and native_of(x) is None for x in nodes)
-    return drawn or any(_asks_numpy(region) for x in nodes for region in x.regions)
+    return any(x.op in (draw, draw_by) and native_of(x) is None for x in graph.everywhere())
 
 
 @functools.lru_cache(maxsize=1024)

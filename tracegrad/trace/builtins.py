@@ -126,19 +126,21 @@ class _TypeMeta(type):
     """`type`, but that the type of a traced value is that of what it stands for."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and _is_traced(args[0]):
-            trace: Any = current_trace()
-            if not trace.world.class_asked:
-                trace.world.class_asked = located("type() is asked for the class of a value, ask isinstance()")
-            found = agreed(args[0], itself)
-            return ARRAYS if found is np.ndarray else found
-        if len(args) == 1 and cls is _Type:
-            found = _class_of(args[0])
+        if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
+            found = _class_of_traced(args[0]) if _is_traced(args[0]) else _class_of(args[0])
             return ARRAYS if found is np.ndarray else found
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, type) if cls is _Type else super().__instancecheck__(x)
+
+
+def _class_of_traced(x: Any) -> Any:
+    """The class of what a traced value stands for, which the trace notes to have been asked for."""
+    trace: Any = current_trace()
+    if trace is not None and not trace.world.class_asked:
+        trace.world.class_asked = located("type() is asked for the class of a value, ask isinstance()")
+    return agreed(x, itself)
 
 
 def _class_of(x: Any) -> Any:

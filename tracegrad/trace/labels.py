@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tracegrad.trace.instructions import attributes_in
+from tracegrad.trace.namespaces import contents
 from tracegrad.trace.sources import Attribute, Fixed
 from tracegrad.trace.state import Called
 
@@ -42,16 +43,9 @@ def ask(world: Any, fun: types.FunctionType) -> None:
         return
     cells = dict(zip(code.co_freevars, fun.__closure__ or ()))
     for name, attribute in attributes_in(code):
-        owner = _contents(cells[name]) if name in cells else fun.__globals__.get(name)
+        owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
         if attribute in _NAMES and isinstance(owner, types.FunctionType):
             world.assume(Attribute(Fixed(owner, name), attribute), "equals", getattr(owner, attribute))
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def guard(world: Any, functions: Iterable[Any]) -> None:

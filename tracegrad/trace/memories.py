@@ -32,9 +32,9 @@ def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[
             )
 
 
-def _compares(builder: TraceBuilder, truth: Node, outside: set[Node]) -> bool:
-    """Whether a truth is that something with a derivative equals what is in one of these nodes."""
-    seen, stack = set[Node](), [truth]
+def _compares(builder: TraceBuilder, answer: Node, outside: set[Node]) -> bool:
+    """Whether an answer is that something with a derivative equals what is in one of these nodes."""
+    seen, stack = set[Node](), [answer]
     while stack:
         node = stack.pop()
         if node.several:

@@ -17,9 +17,17 @@ from tracegrad.trace.sources import Attribute, Fixed, Global, Hiding, Item
 from tracegrad.trace.state import Name
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["EMPTY", "Globals", "lacks"]
+__all__ = ["EMPTY", "Globals", "contents", "lacks"]
 
 EMPTY: Any = object()
+
+
+def contents(cell: types.CellType) -> Any:
+    """What a cell holds; EMPTY when it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
 
 
 class Globals(Namespace):

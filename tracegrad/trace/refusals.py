@@ -24,17 +24,9 @@ from tracegrad.trace.builder import repeats
 from tracegrad.trace.drawn import note
 
 __all__ = [
-    "BY_NAME",
-    "REFUSED",
-    "InPlace",
-    "Refusal",
-    "drawing",
-    "draws",
-    "is_read_up",
-    "read_up",
-    "refuse",
+    "BY_NAME", "REFUSED", "InPlace", "Refusal", "drawing", "draws", "is_read_up", "read_up", "refuse",
     "refused_by_name",
-]
+]  # fmt: skip
 
 
 class Refusal(types.ModuleType):

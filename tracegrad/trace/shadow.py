@@ -52,7 +52,7 @@ from tracegrad.trace.instructions import attributes_in, decoded
 from tracegrad.trace.labels import ask
 from tracegrad.trace.lent import notice_sets, passes_methods
 from tracegrad.trace.modules import replacement
-from tracegrad.trace.namespaces import EMPTY, Globals, lacks
+from tracegrad.trace.namespaces import EMPTY, Globals, contents, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
 from tracegrad.trace.state import Called
 from tracegrad.trace.users import is_decorated, is_user_class, is_user_function
@@ -72,14 +72,6 @@ COLLECTIONS = (set, deque, dict, list, bytearray)
 
 
 # -- functions -----------------------------------------------------------------------------------------------
-def contents(cell: types.CellType) -> Any:
-    """What a cell holds; EMPTY when it is empty."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return EMPTY
-
-
 def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
     """The shadow of `fun`, which `where` leads to, or `fun` itself when it is not the user's."""
     replaced = replacement(fun)

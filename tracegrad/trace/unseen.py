@@ -18,12 +18,12 @@ import numpy as np
 from tracegrad.trace.foreign import Opaque, State
 from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lent import LENT
+from tracegrad.trace.namespaces import EMPTY, contents
 from tracegrad.trace.refusals import draws
 
 __all__ = ["Unseen", "assigned_by"]
 
 _STORES = {"STORE_GLOBAL": "global", "DELETE_GLOBAL": "global", "STORE_DEREF": "cell", "DELETE_DEREF": "cell"}
-_MISSING: Any = object()
 
 
 class Unseen:
@@ -52,11 +52,11 @@ class Unseen:
         if isinstance(place, dict):
             self._variables.setdefault(
                 key,
-                (name, lambda: place.get(name, _MISSING), lambda x: _put(place, name, x), place.get(name, _MISSING)),
+                (name, lambda: place.get(name, EMPTY), lambda x: _put(place, name, x), place.get(name, EMPTY)),
             )
         else:
-            before = _contents(place)
-            self._variables.setdefault(key, (name, lambda: _contents(place), lambda x: _fill(place, x), before))
+            before = contents(place)
+            self._variables.setdefault(key, (name, lambda: contents(place), lambda x: _fill(place, x), before))
 
     def _value(self, name: str, value: Any) -> None:
         if value is random:
@@ -86,18 +86,11 @@ class Unseen:
 
 
 def _put(space: dict[str, Any], name: str, x: Any) -> None:
-    space.pop(name, None) if x is _MISSING else space.__setitem__(name, x)
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING
+    space.pop(name, None) if x is EMPTY else space.__setitem__(name, x)
 
 
 def _fill(cell: Any, x: Any) -> None:
-    if x is _MISSING:
+    if x is EMPTY:
         del cell.cell_contents
     else:
         cell.cell_contents = x
