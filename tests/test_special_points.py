@@ -335,3 +335,58 @@ def test_the_power_zero_is_constant_whatever_the_base_is(base: float) -> None:
     v = tg.tensor(x, requires_grad=True)
     (v ** tg.tensor(zero)).sum().backward()
     np.testing.assert_array_equal(v.grad, zero)
+
+
+# x**y in both: where the base is 0 or infinite, and where neither is. The domain is that of its logarithm.
+IN_BOTH = [
+    (0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5), (0.0, 2.0), (0.0, -1.0), (-0.0, 0.5), (-0.0, 1.0), (-0.0, 3.0),
+    (INF, 0.0), (INF, 0.5), (INF, 1.0), (INF, 2.0), (INF, -1.0), (1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (2.0, 0.5),
+    (NAN, 1.0), (NAN, 0.0), (2.0, NAN),
+]  # fmt: skip
+
+
+def _mixed_ways(power: Callable[[Any, Any], Any], x: Any, y: Any) -> list[Any]:
+    """The slopes in the base of those in the exponent, and the other way round."""
+
+    def in_base(x: Any, y: Any) -> Any:
+        return tg.grad(lambda x: np.sum(power(x, y)))(x)
+
+    def in_exponent(x: Any, y: Any) -> Any:
+        return tg.grad(lambda y: np.sum(power(x, y)))(y)
+
+    def forward(x: Any, y: Any) -> Any:
+        return tg.jvp(lambda y: tg.jvp(lambda x: power(x, y), (x,), (np.ones_like(x),))[1], (y,), (np.ones_like(y),))[1]
+
+    return [
+        tg.grad(lambda x: np.sum(in_exponent(x, y)))(x),
+        tg.grad(lambda y: np.sum(in_base(x, y)))(y),
+        tg.jvp(lambda x: in_exponent(x, y), (x,), (np.ones_like(x),))[1],
+        forward(x, y),
+    ]
+
+
+@pytest.mark.parametrize("power", [np.power, np.float_power, lambda x, y: x**y], ids=["power", "float_power", "**"])
+def test_the_mixed_derivative_of_a_power_is_the_limit(power: Callable[[Any, Any], Any]) -> None:
+    x, y = np.array(IN_BOTH).T.copy()
+    with np.errstate(all="ignore"):
+        with tg.disable_jit():
+            results = _mixed_ways(power, x, y)
+        for _ in range(2):
+            results += _mixed_ways(tg.trace(power), x, y)
+        results += [tg.vmap(lambda x, y, k=k: _mixed_ways(power, x, y)[k])(x, y) for k in range(2)]
+    with mp.workdps(120):
+        for k, (base, exponent) in enumerate(IN_BOTH):
+            slope: Callable[[Any], Any] = lambda x, p=exponent: mp.power(x, p) * mp.log(x)  # noqa: E731
+            expected = NAN if np.isnan(base + exponent) else _side(slope, base, 1, 1)
+            assert expected is not None
+            found = [result[k] for result in results]
+            np.testing.assert_allclose(found, expected, rtol=1e-12, err_msg=f"at {base}**{exponent}")
+
+
+def test_the_mixed_derivative_of_a_power_of_tensors_is_the_limit() -> None:
+    x = tg.tensor([0.0, 0.0, 0.0, 2.0], requires_grad=True)
+    y = tg.tensor([1.0, 0.5, 2.0, 3.0], requires_grad=True)
+    for of, by in ((x, y), (y, x)):
+        (slope,) = tg.autograd.grad((x**y).sum(), of, create_graph=True)
+        (mixed,) = tg.autograd.grad(slope.sum(), by)
+        np.testing.assert_allclose(mixed, [-INF, -INF, 0.0, 4 * (1 + 3 * np.log(2.0))], rtol=1e-6)

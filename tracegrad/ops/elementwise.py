@@ -16,7 +16,7 @@ from tracegrad.ops import precise, precise_slopes
 from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.linear import stop_gradient, zeros_like
-from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Carrier
 from tracegrad.ops.samples import integers, uniform
 from tracegrad.ops.single import HALF
 
@@ -67,7 +67,7 @@ def _scipy(name: str) -> Any:
     return call
 
 
-def _exponent(x: Any, y: Any) -> Any:
+def exponent(x: Any, y: Any) -> Any:
     """`y`, with 1 for 0 where x is 0 or nan: the slope of x**0, which is 1 there too, is 0, not 0 * x**-1."""
     if is_literal(y):
         return y or 1
@@ -80,10 +80,22 @@ def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
     return negative(multiply(divide(t, y), ans))  # what x gets has the quotient too
 
 
-def _power_in_exponent(ans: Any, x: Any) -> Any:
+def power_in_base(x: Any, y: Any) -> Any:
+    """y * x**(y - 1), and 0 where y is 0."""
+    return multiply(y, power(x, subtract(exponent(x, y), 1)))
+
+
+def power_in_exponent(ans: Any, x: Any) -> Any:
     """ans * log(x), and 0 where the power `ans` is 0, or x is and the power is not infinite: 0**0 is 1 all around."""
     plain = logical_and(equal(x, 0), isfinite(ans))
     return where(equal(ans, 0), 0.0, multiply(ans, log(where(plain, 1.0, x))))
+
+
+def _slope_of_power(slope: Any, x: Any, y: Any, in_base: bool) -> Any:
+    """`slope`, with its own in both operands, if it may be asked for them."""
+    if is_literal(x) or is_literal(y) or x.dtype.kind == "c" or not isinstance(slope, Carrier):
+        return slope
+    return TABLE["power_slope"](stop_gradient(slope), x, y, in_base=in_base)
 
 
 def _died_away(x: Any, y: Any) -> Any:
@@ -126,8 +138,8 @@ def _power(x: Any, y: Any) -> Any:
 
 
 power = op("power(x, y)", _power, "power(x, y)",
-           lambda t, ans, x, y: multiply(t, multiply(y, power(x, subtract(_exponent(x, y), 1)))),
-           lambda t, ans, x, y: multiply(t, _power_in_exponent(ans, x)),
+           lambda t, ans, x, y: multiply(t, _slope_of_power(power_in_base(x, y), x, y, True)),
+           lambda t, ans, x, y: multiply(t, _slope_of_power(power_in_exponent(ans, x), x, y, False)),
            domain=(0.5, 3), loop=np.power, on_complex=HOLOMORPHIC,
            doc="x to the power y; integer powers of negative numbers are real, a literal 0.5 is sqrt")  # fmt: skip
 
