@@ -51,7 +51,7 @@ def widened(operands: tuple[Any, ...], which: tuple[int, ...]) -> list[Any]:
 
 # Those whose derivative is meant to differ from that of their values: of Hermitian matrices, and of vectors whose
 # phases stay. PyTorch's numbers are those of calls that do not depend on these.
-DECLARED = ("symmetric", "mirrored", "eigh", "svd", "eig", "complement", "added_by_svd", "power_slope")
+DECLARED = ("symmetric", "mirrored", "eigh", "svd", "eig", "complement", "added_by_svd", "with_slopes")
 # Those that make complex numbers of real ones.
 OF_REALS = ("complex", "view_as_complex", "rfft")
 

@@ -109,7 +109,7 @@ def double(x: Any) -> Any:
 # Ops whose derivative is meant to differ from that of their values; ops that run regions have none, nor those that a
 # pass makes, when all derivatives have been taken.
 DECLARED = {"stop_gradient", "symmetric", "complement", "added_by_svd", "null_basis", "cond", "scan", "while_loop",
-            "lu", "lu_solve", "round_to_half", "power_slope"}  # fmt: skip
+            "lu", "lu_solve", "round_to_half", "with_slopes"}  # fmt: skip
 
 
 @every_op

@@ -365,6 +365,40 @@ def _mixed_ways(power: Callable[[Any, Any], Any], x: Any, y: Any) -> list[Any]:
     ]
 
 
+def _student(df: Any, t: Any) -> Any:
+    scale = mp.gamma((df + 1) / 2) / mp.sqrt(mp.pi * df) / mp.gamma(df / 2)
+    return 0.5 + t * scale * mp.hyp2f1(0.5, (df + 1) / 2, 1.5, -t * t / df)
+
+
+# Functions of two numbers that have a mixed derivative at these points.
+OF_TWO: dict[str, tuple[Callable[[Any, Any], Any], list[tuple[float, float]]]] = {
+    "sp.powm1(x, y)": (mp.power, [(1.0, 0.0), (2.0, 0.0), (0.5, -0.0), (2.0, 1.5)]),
+    "sp.poch(x, y)": (mp.rf, [(0.37, 0.0), (0.37, -1.0), (0.2, 1.0), (0.7, 0.0), (1.3, 0.4)]),
+    "sp.stdtr(x, y)": (_student, [(1.0, 0.0), (2.0, -0.0), (4.5, 0.0), (2.0, 0.7)]),
+    "st.t.logcdf(y, x)": (lambda df, t: mp.log(_student(df, t)), [(1.0, 0.0), (2.0, 0.0), (4.5, -0.3)]),
+    "st.t.sf(y, x)": (lambda df, t: -_student(df, t), [(1.0, 0.0), (2.0, 0.0), (4.5, -0.3)]),
+    "sp.betainc(1.0, x, y)": (lambda b, x: -((1 - x) ** b), [(1.0, 0.0), (2.0, 0.0), (3.0, 0.3)]),
+    "sp.betainc(x, 1.0, y)": (lambda a, x: x**a, [(1.0, 1.0), (2.0, 1.0), (0.5, 1.0), (2.0, 0.4)]),
+    "sp.betaincc(1.0, x, y)": (lambda b, x: (1 - x) ** b, [(1.0, 0.0), (2.0, 0.0)]),
+    "sp.gammainc(x, y)": (lambda a, x: mp.gammainc(a, 0, x, regularized=True), [(1.0, 0.7), (2.5, 3.0)]),
+}
+
+
+@pytest.mark.parametrize("text", OF_TWO)
+def test_a_mixed_derivative_of_a_special_function_is_the_limit_in_both_orders(text: str) -> None:
+    exact, points = OF_TWO[text]
+    function = eval(f"lambda x, y: {text}", {"sp": sp, "st": st})
+    x, y = np.array(points).T.copy()
+    with tg.disable_jit():
+        results = _mixed_ways(function, x, y)
+    if _is_chosen(text):
+        results += _mixed_ways(tg.trace(function), x, y)
+    with mp.workdps(40):
+        expected = [float(mp.diff(exact, (mp.mpf(a), mp.mpf(b)), (1, 1))) for a, b in points]
+    for found in results:
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
 @pytest.mark.parametrize("power", [np.power, np.float_power, lambda x, y: x**y], ids=["power", "float_power", "**"])
 def test_the_mixed_derivative_of_a_power_is_the_limit(power: Callable[[Any, Any], Any]) -> None:
     x, y = np.array(IN_BOTH).T.copy()

@@ -15,8 +15,9 @@ from tracegrad.avals import is_literal
 from tracegrad.ops import precise, precise_slopes
 from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
+from tracegrad.ops.limits import limited
 from tracegrad.ops.linear import stop_gradient, zeros_like
-from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Carrier
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE
 from tracegrad.ops.samples import integers, uniform
 from tracegrad.ops.single import HALF
 
@@ -91,11 +92,11 @@ def power_in_exponent(ans: Any, x: Any) -> Any:
     return where(equal(ans, 0), 0.0, multiply(ans, log(where(plain, 1.0, x))))
 
 
-def _slope_of_power(slope: Any, x: Any, y: Any, in_base: bool) -> Any:
-    """`slope`, with its own in both operands, if it may be asked for them."""
-    if is_literal(x) or is_literal(y) or x.dtype.kind == "c" or not isinstance(slope, Carrier):
+def slope_of_power(slope: Any, x: Any, y: Any, operand: str) -> Any:
+    """The slope of x**y in the base or the exponent, with its own."""
+    if x.dtype.kind == "c" if not is_literal(x) else y.dtype.kind == "c":
         return slope
-    return TABLE["power_slope"](stop_gradient(slope), x, y, in_base=in_base)
+    return limited(slope, x, y, rule=f"power_in_{operand}")
 
 
 def _died_away(x: Any, y: Any) -> Any:
@@ -138,8 +139,8 @@ def _power(x: Any, y: Any) -> Any:
 
 
 power = op("power(x, y)", _power, "power(x, y)",
-           lambda t, ans, x, y: multiply(t, _slope_of_power(power_in_base(x, y), x, y, True)),
-           lambda t, ans, x, y: multiply(t, _slope_of_power(power_in_exponent(ans, x), x, y, False)),
+           lambda t, ans, x, y: multiply(t, slope_of_power(power_in_base(x, y), x, y, "base")),
+           lambda t, ans, x, y: multiply(t, slope_of_power(power_in_exponent(ans, x), x, y, "exponent")),
            domain=(0.5, 3), loop=np.power, on_complex=HOLOMORPHIC,
            doc="x to the power y; integer powers of negative numbers are real, a literal 0.5 is sqrt")  # fmt: skip
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.avals import LITERALS
 from tracegrad.ops.elementwise import (
     absolute,
     add,
@@ -18,10 +17,11 @@ from tracegrad.ops.elementwise import (
     divide,
     equal,
     less,
-    log,
     multiply,
     negative,
-    power,
+    power_in_base,
+    power_in_exponent,
+    slope_of_power,
     sqrt,
     square,
     subtract,
@@ -108,22 +108,6 @@ def _wright(ans: Any, a: Any, b: Any, x: Any) -> Any:
     return divide(apply("wright_bessel", a, add(a, b), x), apply("wright_bessel", a, b, x))
 
 
-def _powm1_x(ans: Any, x: Any, y: Any) -> Any:
-    """y * x**(y - 1), 0 where y is."""
-    if type(y) in LITERALS:
-        return multiply(power(x, y - 1.0 if y else 0.0), y)
-    none = equal(y, 0.0)
-    return where(none, 0.0, multiply(y, power(x, where(none, 0.0, subtract(y, 1.0)))))
-
-
-def _powm1_y(ans: Any, x: Any, y: Any) -> Any:
-    """x**y * log(x), 0 where x**y is."""
-    if type(x) in LITERALS:
-        return multiply(add(ans, 1.0), math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
-    whole = add(ans, 1.0)
-    return where(equal(whole, 0.0), 0.0, multiply(whole, log(where(equal(x, 0.0), 1.0, x))))
-
-
 _PLAIN = {
     "itj0y0": ("j0", "y0"), "iti0k0": ("i0", "k0"), "itairy": ("airy.0", "airy.2"),
 }  # fmt: skip
@@ -164,6 +148,9 @@ OF_FUNCTIONS: dict[str, tuple[Slope, ...]] = {
     **_mathieu("mathieu_modcem2", "mathieu_a", cosh, 1.0, 1.0),
     **_mathieu("mathieu_modsem1", "mathieu_b", cosh, 1.0, 1.0),
     **_mathieu("mathieu_modsem2", "mathieu_b", cosh, 1.0, 1.0),
-    "powm1": (_powm1_x, _powm1_y),
+    "powm1": (
+        lambda ans, x, y: slope_of_power(power_in_base(x, y), x, y, "base"),
+        lambda ans, x, y: slope_of_power(power_in_exponent(add(ans, 1.0), x), x, y, "exponent"),
+    ),
     "log_wright_bessel": (_NO_SUCH, _NO_SUCH, _wright),
 }  # fmt: skip

@@ -6,12 +6,14 @@ Where gamma(z) has a pole and the function the value 0, its value times digamma(
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tracegrad.avals import LITERALS
 from tracegrad.ops.elementwise import (
     add,
     cospi,
+    divide,
     equal,
     floor,
     greater,
@@ -21,6 +23,9 @@ from tracegrad.ops.elementwise import (
     logical_or,
     multiply,
     negative,
+    sinpi,
+    sqrt,
+    square,
     subtract,
     where,
 )
@@ -67,6 +72,14 @@ def binom_k(ans: Any, n: Any, k: Any) -> Any:
     return where(low, subtract(multiply(ans, subtract(digamma(rest), of_w)), turned), found)
 
 
+def _between_whole(a: Any, m: Any) -> Any:
+    """pi / tan(pi * a) - pi / tan(pi * (a + m)), which is 0 where m is whole, by its slope in m there."""
+    beyond, height = subtract(m, floor(m)), sinpi(a)
+    pole = equal(height, 0.0)
+    bend = square(divide(math.pi, where(pole, 1.0, height)))
+    return where(pole, sqrt(beyond), multiply(beyond, bend))
+
+
 def poch_a(ans: Any, a: Any, m: Any) -> Any:
     """Of gamma(a + m) / gamma(a): with the lower reflected, or with both where m is whole."""
     both = add(a, m)
@@ -78,7 +91,8 @@ def poch_a(ans: Any, a: Any, m: Any) -> Any:
     safe = where(once, both, 0.75)
     turned = multiply(multiply(apply("gamma", safe), apply("gamma", where(once, rest, 0.75))), cospi(a))
     reflected = add(multiply(ans, subtract(digamma(safe), digamma(rest))), turned)
-    paired = multiply(ans, subtract(digamma(where(twice, subtract(1.0, both), 0.75)), digamma(rest)))
+    paired = subtract(digamma(where(twice, subtract(1.0, both), 0.75)), digamma(rest))
+    paired = multiply(ans, paired if type(m) in LITERALS else add(paired, _between_whole(a, m)))
     apart = logical_or(once, twice)
     plain = multiply(ans, subtract(digamma(where(apart, 0.75, both)), digamma(where(apart, 0.75, a))))
     return where(once, reflected, where(twice, paired, plain))

@@ -32,9 +32,12 @@ from tracegrad.ops.elementwise import (
     where,
 )
 from tracegrad.ops.incomplete import bell, bell_2d, beta_ratio, gamma_ratio
+from tracegrad.ops.limits import RULES, limited
+from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.special import apply, digamma, polygamma
+from tracegrad.ops.special_densities import beta_density, gamma_density, t_density
 
-__all__ = ["FAMILIES", "SLOPES_OF_FAMILIES", "VALUES_OF_DRAWN", "drawn", "in_beta", "in_gamma", "in_t", "t_ratio"]
+__all__ = ["FAMILIES", "IN_BETA", "SLOPES_OF_FAMILIES", "VALUES_OF_DRAWN", "drawn", "in_gamma", "in_t", "t_ratio"]
 
 Slope = Callable[..., Any] | str
 
@@ -52,10 +55,25 @@ def _psi(n: int, x: Any) -> Any:
     return polygamma(x, n=n) if n else digamma(x)
 
 
-def _in_the_end(x: Any, end: float, found: Callable[[Any], Any]) -> Any:
-    """`found(x)`; 0 at both ends of where `x` is, 0 and `end`."""
+def _in_the_end(x: Any, end: float, found: Callable[[Any], Any], nothing: Any) -> Any:
+    """`found(x)`; `nothing`, which is 0, at both ends of where `x` is, 0 and `end`."""
     outside = logical_or(equal(x, 0.0), equal(x, end))
-    return where(outside, 0.0, found(where(outside, 0.5, x)))
+    return where(outside, nothing, found(where(outside, 0.5, x)))
+
+
+def _nothing(rule: str, *xs: Any) -> Any:
+    """0 in the shape of the operands, with the slopes of `rule`."""
+    zero = zeros_like(next(x for x in xs if type(x) not in LITERALS))
+    return limited(zero, *[add(zero, x) if type(x) in LITERALS else x for x in xs], rule=rule)
+
+
+def _unmoved(zero: Any, *xs: Any) -> Any:
+    return zero
+
+
+def _times_logs(density: Any, logs: Any) -> Any:
+    """A density times what its logarithm has for a slope in a parameter, 0 where the density is."""
+    return where(equal(density, 0.0), 0.0, multiply(density, logs))
 
 
 # -- gamma -----------------------------------------------------------------------------------------------------
@@ -76,13 +94,19 @@ def _of_gamma(k: int) -> tuple[Slope, ...]:
     return in_a, in_x
 
 
-def in_gamma(density: Callable[[Any, Any], Any], sign: float) -> Slope:
-    """The slope in `a` of gammainc, or of gammaincc with the sign -1."""
+def in_gamma(ans: Any, a: Any, x: Any) -> Any:
+    """The slope of gammainc in `a`."""
 
-    def found(ans: Any, a: Any, x: Any) -> Any:
-        return _in_the_end(x, np.inf, lambda x: multiply(multiply(apply("_gammainc_in.1", a, x), density(a, x)), sign))
+    def inside(x: Any) -> Any:
+        return multiply(apply("_gammainc_in.1", a, x), gamma_density(a, x))
 
-    return found
+    return _in_the_end(x, np.inf, inside, _nothing("gammainc_in_a", a, x))
+
+
+RULES["gammainc_in_a"] = (
+    _unmoved,
+    lambda zero, a, x: _times_logs(gamma_density(a, x), _gamma_logs(1, a, x)[0]),
+)
 
 
 def _of_gamma_quantile(ans: Any, a: Any, y: Any) -> Any:
@@ -120,16 +144,24 @@ def _of_beta(i: int, j: int) -> tuple[Slope, ...]:
     return in_shape(1, 0), in_shape(0, 1), in_x
 
 
-def in_beta(density: Callable[[Any, Any, Any], Any], sign: float) -> tuple[Slope, Slope]:
-    """The slopes in `a` and `b` of betainc, or of betaincc with the sign -1."""
+def _in_shape(i: int, j: int) -> Slope:
+    """The slope of betainc in `a` or in `b`."""
+    member, rule = _member("_betainc_in", i, j), f"betainc_in_{'ab'[j]}"
 
-    def of(member: str) -> Slope:
-        def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
-            return _in_the_end(x, 1.0, lambda x: multiply(multiply(apply(member, a, b, x), density(a, b, x)), sign))
+    def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
+        def inside(x: Any) -> Any:
+            return multiply(apply(member, a, b, x), beta_density(a, b, x))
 
-        return found
+        return _in_the_end(x, 1.0, inside, _nothing(rule, a, b, x))
 
-    return of("_betainc_in.1.0"), of("_betainc_in.0.1")
+    def at_an_end(zero: Any, a: Any, b: Any, x: Any) -> Any:
+        return _times_logs(beta_density(a, b, x), _beta_logs(a, b, x)(i, j))
+
+    RULES[rule] = _unmoved, _unmoved, at_an_end
+    return found
+
+
+IN_BETA = _in_shape(1, 0), _in_shape(0, 1)
 
 
 def _of_beta_quantile(member: str) -> Slope:
@@ -153,18 +185,23 @@ def t_ratio(df: Any, t: Any) -> Any:
     )
     # In the argument of betainc there is df once more.
     found = divide(add(multiply(inner, divide(square(both), multiply(squared, 2.0))), 1.0), multiply(df, 2.0))
-    return where(zero, 0.0, negative(multiply(multiply(found, size), sign(t))))
+    return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(found, size), sign(t))))
 
 
-def in_t(density: Callable[[Any, Any], Any]) -> Slope:
+def _t_ratio_at_0(zero: Any, df: Any, t: Any) -> Any:
+    """The slope of `t_ratio` in t at 0: what the logarithm of the density there has for one in df."""
+    half = multiply(df, 0.5)
+    return subtract(multiply(subtract(_psi(0, add(half, 0.5)), _psi(0, half)), 0.5), divide(0.5, df))
+
+
+RULES["stdtr_in_df"] = _unmoved, _t_ratio_at_0
+
+
+def in_t(ans: Any, df: Any, t: Any) -> Any:
     """The slope of stdtr in `df`."""
-
-    def found(ans: Any, df: Any, t: Any) -> Any:
-        far = isinf(t)
-        inside = where(far, 1.0, t)
-        return where(far, 0.0, multiply(t_ratio(df, inside), density(df, inside)))
-
-    return found
+    far = isinf(t)
+    inside = where(far, 1.0, t)
+    return where(far, 0.0, multiply(t_ratio(df, inside), t_density(df, inside)))
 
 
 # -- what is drawn, as a function of the parameters ------------------------------------------------------------

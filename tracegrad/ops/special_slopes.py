@@ -49,11 +49,11 @@ from tracegrad.ops.gamma_slopes import binom_k, binom_n, poch_a, reciprocal_gamm
 from tracegrad.ops.inverse_slopes import INVERSES
 from tracegrad.ops.parameter_slopes import (
     FAMILIES,
+    IN_BETA,
     PARAMETERS,
     SLOPES_OF_FAMILIES,
     VALUES_OF_DRAWN,
     Slope,
-    in_beta,
     in_gamma,
     in_t,
 )
@@ -125,12 +125,15 @@ _GAMMA: dict[str, tuple[Slope, ...]] = {
 
 # -- 8: incomplete gamma and beta --------------------------------------------------------------------------------
 _INCOMPLETE: dict[str, tuple[Slope, ...]] = {
-    "gammainc": (in_gamma(gamma_density, 1.0), lambda ans, a, x: gamma_density(a, x)),
-    "gammaincc": (in_gamma(gamma_density, -1.0), lambda ans, a, x: negative(gamma_density(a, x))),
+    "gammainc": (in_gamma, lambda ans, a, x: gamma_density(a, x)),
+    "gammaincc": (lambda *xs: negative(in_gamma(*xs)), lambda ans, a, x: negative(gamma_density(a, x))),
     "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: of_quantile(ans, gamma_density(a, ans))),
     "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: negative(of_quantile(ans, gamma_density(a, ans)))),
-    "betainc": (*in_beta(beta_density, 1.0), lambda ans, a, b, x: beta_density(a, b, x)),
-    "betaincc": (*in_beta(beta_density, -1.0), lambda ans, a, b, x: negative(beta_density(a, b, x))),
+    "betainc": (*IN_BETA, lambda ans, a, b, x: beta_density(a, b, x)),
+    "betaincc": (
+        *[lambda *xs, of=of: negative(of(*xs)) for of in IN_BETA],
+        lambda ans, a, b, x: negative(beta_density(a, b, x)),
+    ),
     "betaincinv": (*PARAMETERS["betaincinv"], lambda ans, a, b, y: divide(1.0, beta_density(a, b, ans))),
     "betainccinv": (*PARAMETERS["betainccinv"], lambda ans, a, b, y: divide(-1.0, beta_density(a, b, ans))),
     "exp1": (lambda ans, x: negative(divide(exp(negative(x)), x)),),
@@ -420,7 +423,7 @@ def _omega(part: int) -> Slope:
 
 
 _OTHERS: dict[str, tuple[Slope, ...]] = {
-    "stdtr": (in_t(t_density), lambda ans, df, t: t_density(df, t)),
+    "stdtr": (in_t, lambda ans, df, t: t_density(df, t)),
     "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: of_quantile(ans, t_density(df, ans))),
     **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
     "exp10": (lambda ans, x: multiply(ans, math.log(10)),),
