@@ -8,6 +8,7 @@ literal (a Python number given as an argument of a traced function); such a valu
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from tracegrad.records import record
 
 __all__ = [
     "LITERALS",
+    "SIZES",
     "SUPPORTED",
     "Aval",
+    "Size",
     "aval_of",
     "dtype_named",
     "is_constant",
@@ -81,6 +84,77 @@ class Aval:
     def is_inexact(self) -> bool:
         """Whether there are derivatives with respect to such an array: of floating or complex numbers."""
         return self.dtype.kind in "fc"
+
+
+_new = tuple.__new__
+_item = tuple.__getitem__
+
+
+class Size(tuple[int, ...]):
+    """The shape of a Tensor: a tuple that knows the number of elements, and of which parts and sums are such tuples.
+
+    >>> x = Size([2, 3])
+    >>> x[:1] + (4,), x.numel(), x == (2, 3)
+    (torch.Size([2, 4]), 6, True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
+        return _new(cls, [n if n.__class__ is int else _length(n, k) for k, n in enumerate(sizes)])
+
+    def numel(self) -> int:
+        """The number of elements of an array of this shape."""
+        return math.prod(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = _item(self, index)
+        return _new(Size, found) if found.__class__ is tuple else found
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, tuple):
+            return Size((*self, *other))
+        if hasattr(other, "__array_ufunc__"):
+            return NotImplemented  # an array adds the sizes
+        raise TypeError(located(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size"))
+
+    def __radd__(self, other: Any) -> Any:
+        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: Any) -> Any:
+        if not hasattr(times, "__index__") or getattr(times, "ndim", False):
+            return NotImplemented
+        return _new(Size, tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"torch.Size({[*self]})"
+
+    def __reduce__(self) -> Any:
+        return Size, (tuple(self),)
+
+
+def _length(n: Any, k: int) -> Any:
+    """A size that is no plain integer: a number of a trace as it is, of others the integer that they are."""
+    dtype = getattr(n, "dtype", None)
+    if hasattr(n, "__index__") and (dtype is None or dtype.kind in "biu"):
+        return n if getattr(n, "weak", False) else n.__index__()
+    raise TypeError(located(f"torch.Size() takes an iterable of 'int' (item {k} is '{type(n).__name__}')"))
+
+
+class _Sizes(dict[tuple[int, ...], Size]):
+    """The sizes that there have been, by the shapes: finding one takes half of the time of making one."""
+
+    def __missing__(self, shape: tuple[int, ...]) -> Size:
+        if len(self) >= _MOST_SIZES:
+            self.clear()
+        size = self[shape] = _new(Size, shape)
+        return size
+
+
+_MOST_SIZES = 4096
+SIZES = _Sizes()
 
 
 def short_name(dtype: np.dtype[Any]) -> str:

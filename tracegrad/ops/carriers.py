@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.avals import Aval
+from tracegrad.avals import SIZES, Aval
 from tracegrad.errors import UnsupportedError, located
 
 if TYPE_CHECKING:
@@ -118,6 +118,10 @@ class TensorCarrier(TapeCarrier):
     """A Tensor."""
 
     __slots__ = ()
+
+    @property
+    def shape(self) -> Any:
+        return SIZES[self.array.shape]
 
 
 class Abstract(Carrier):

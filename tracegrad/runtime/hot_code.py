@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.avals import Size
 from tracegrad.quiet import sprung
 from tracegrad.runtime.containers import Container, arranged, container, in_order, is_flat
 from tracegrad.runtime.entry import MISS, can_watch
@@ -152,7 +153,7 @@ class Code:
             self.checks.append(f"{text} is None")
             return
         self.checks.append(f"type({text}) is {self.name(cls)}")
-        if cls in (tuple, list):
+        if cls in (tuple, list, Size):
             self.checks.append(f"len({text}) == {len(children)}")
         few = cls is dict and 0 < len(children) <= _FEW_KEYS and all(type(k) is str for k in structure[1][0])
         if few:
@@ -160,7 +161,7 @@ class Code:
         elif cls is dict:
             self._keys(text, in_order(structure))
         texts = [text + key for key in keys]
-        if cls in (tuple, list, dict) and len(texts) > 1 and not few:
+        if cls in (tuple, list, dict, Size) and len(texts) > 1 and not few:
             texts = self._unpacked(text, structure, len(texts))
         for each, child in zip(texts, children):
             self.take(each, child)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import Size
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.torch.functions import nn_functional
@@ -27,7 +28,7 @@ _LAYERS = (
 )  # fmt: skip
 
 NAMES: dict[str, Any] = {
-    "Size": tuple,
+    "Size": Size,
     "Tensor": Tensor,
     "array_api": array_api,
     "get_printoptions": printing.get_printoptions,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, Aval
+from tracegrad.avals import LITERALS, Aval, Size
 from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
@@ -21,6 +21,7 @@ from tracegrad.quiet import USUAL, sprung, traps
 __all__ = ["ESCAPED", "Recording", "mark"]
 
 
+_NO_PLAIN_SIZES = (Value, Size)
 _BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of what NumPy's functions compute
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
@@ -89,7 +90,7 @@ class Recording(Builder):
         return place
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """`emit`, where a size is a value of the trace."""
+        """`emit`, where a size is a value of the trace, or sizes are those of a Tensor."""
         raise NotImplementedError
 
     def aval(self, shape: tuple[int, ...], dtype: Any) -> Aval:
@@ -128,7 +129,7 @@ class Recording(Builder):
                     for n in v:
                         if type(n) is not int and isinstance(n, Value):
                             return self.sized(op, operands, params)
-                elif isinstance(v, Value):
+                elif isinstance(v, _NO_PLAIN_SIZES):
                     return self.sized(op, operands, params)
             items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
             key.append(marked(items))

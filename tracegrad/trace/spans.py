@@ -454,7 +454,7 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
 def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """What `op` makes of the arrays of the sizes that they have in the call being traced."""
     given = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
-    return op(*given, **{k: tuple(map(_asked, v)) if type(v) is tuple else _asked(v) for k, v in params.items()})
+    return op(*given, **{k: tuple(map(_asked, v)) if isinstance(v, tuple) else _asked(v) for k, v in params.items()})
 
 
 def _asked(x: Any) -> Any:
@@ -463,9 +463,9 @@ def _asked(x: Any) -> Any:
 
 
 def of_size(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What an op makes of tracers alone, where a size in `params` is a number of a loop."""
-    if op is not full:
+    """What an op makes of tracers alone, where a size in `params` is a number of a loop, or sizes are a Tensor's."""
+    sizes = params["shape"] if op is full else ()
+    if not any(isinstance(n, Tracer) for n in sizes):
         return _of_exact(op, operands, params)
-    sizes = params["shape"]
     value = full(**{**params, "shape": tuple([bounds(n)[1] if isinstance(n, Tracer) else n for n in sizes])})
     return _value(_checked(whole(value), sizes))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, Size
 
 __all__ = [
     "FIXED_KIND",
@@ -120,6 +120,10 @@ def _tuple_text(aux: Any, texts: Sequence[str]) -> str:
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
+def _size_text(aux: Any, texts: Sequence[str]) -> str:
+    return f"torch.Size([{', '.join(texts)}])"
+
+
 def _list_text(aux: Any, texts: Sequence[str]) -> str:
     return f"[{', '.join(texts)}]"
 
@@ -213,6 +217,7 @@ KINDS: dict[type, Kind | None] = {
     kind.cls: kind
     for kind in (
         Kind(tuple, _flatten_sequence, lambda aux, xs: tuple(xs), _item_names, _tuple_text),
+        Kind(Size, _flatten_sequence, lambda aux, xs: tuple.__new__(Size, xs), _item_names, _size_text),
         Kind(list, _flatten_sequence, lambda aux, xs: list(xs), _item_names, _list_text),
         Kind(dict, _flatten_dict, _to_dict, _key_names, _dict_text),
         Kind(OrderedDict, _flatten_ordered, _to_ordered, _key_names, _ordered_text),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import permuted, reshaped
@@ -275,16 +276,16 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
 
 
 @function("broadcast_shapes", methods=False)
-def broadcast_shapes_(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes_(*shapes: Any) -> Size:
     """The shape that shapes broadcast to. ValueError for a negative size.
 
     >>> broadcast_shapes_((3, 1), (4,))
-    (3, 4)
+    torch.Size([3, 4])
     """
     sizes = [integers((s,)) for s in shapes]
     if any(n < 0 for shape in sizes for n in shape):
         raise ValueError(located("Attempting to broadcast a dimension with negative length!"))
-    return broadcast_shapes(*sizes)
+    return Size(broadcast_shapes(*sizes))
 
 
 @method("sum_to_size")

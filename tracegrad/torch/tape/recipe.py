@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import ad
-from tracegrad.avals import LITERALS, is_literal
+from tracegrad.avals import LITERALS, Size, is_literal
 from tracegrad.errors import ShapeError
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops.carriers import Holder
@@ -396,13 +396,14 @@ def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...
         elif cls in _PLAIN:
             found += (cls, x)
         else:
-            known = _arguments(x, face, tensors) if cls is list or cls is tuple else _known_by(x)
+            known = _arguments(x, face, tensors) if cls in _CONTAINERS else _known_by(x)
             if known is None:
                 return None
             found.append(known)
     return tuple(found)
 
 
+_CONTAINERS = frozenset({list, tuple, Size})
 _PLAIN = frozenset({int, bool, str, type(None)})
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import Size
 from tracegrad.errors import ShapeError, warn_of_constant
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.ops.op import Carrier, Level, Op
@@ -33,6 +34,10 @@ class TracedTensor(Tensor):
     _outside: Any = None
 
     _kept_grad: Any = None
+
+    @property
+    def shape(self) -> Any:
+        return tuple.__new__(Size, self.array.shape)  # some of which may be numbers of the trace
 
     def __init__(self, array: Any, requires_grad: bool = False):
         super().__init__(_as_array(array), requires_grad)
