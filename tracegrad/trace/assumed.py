@@ -73,6 +73,11 @@ class Guard:
             return _same_items(all_of(found), self.expected)
         return bool(keys_of(found) == self.expected)
 
+    @property
+    def is_of_number(self) -> bool:
+        """Whether it says which number a source holds."""
+        return self.kind == "equals" and is_number(self.expected)
+
     def holds_a(self, cls: type) -> bool:
         """Whether the source holds an instance of exactly `cls`."""
         try:
@@ -277,7 +282,9 @@ class Assumptions:
     def changed_numbers(self) -> list[Hashable]:
         """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
         they, or the containers that they are items of, are written by each call."""
-        failed = [g for g in self._failed() if g.kind == "equals" and is_number(g.expected)]
+        numbers = [g for g in self.guards if g.is_of_number]
+        acts = any(g.source.acts for g in numbers)  # a function of the user's is asked where all guards before it hold
+        failed = [g for g in self._failed() if g.is_of_number] if acts else [g for g in numbers if not g.holds()]
         return [
             g.source.key
             for g in failed
