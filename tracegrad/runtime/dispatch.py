@@ -398,7 +398,7 @@ class Dispatcher(Inlinable):
             captured = path.trace.world.read(path.trace.captures)
             if captured is None or (path.trace.layouts and not path.trace.fits([*call.leaves, *captured])):
                 continue
-            outputs, diverged = path.run(call.leaves, captured)
+            outputs, diverged = spec.run(path, call, captured)
             if diverged is None:
                 spec.promote(path)
                 self._keep(spec, call, path)
@@ -433,7 +433,7 @@ class Dispatcher(Inlinable):
             spec.varying.update(trace.varying)
             spec.promote(path)
             log("compile", "%s: from the disk cache in %.2f ms", self.name, 1e3 * path.seconds["program"])
-            outputs, diverged = path.run(call.leaves, captured)
+            outputs, diverged = spec.run(path, call, captured)
             if diverged is None:
                 self._keep(spec, call, path)
                 return (path, outputs, captured), Answers()
@@ -452,7 +452,7 @@ class Dispatcher(Inlinable):
             if error is not None:
                 path.trace.world.printed.settle(True)
                 raise error
-            outputs, diverged = path.run(call.leaves, captured)
+            outputs, diverged = spec.run(path, call, captured)
             found: Found | None = (path, outputs, captured)
             if diverged is None:
                 self._keep(spec, call, path)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -233,34 +233,45 @@ def _is_of_subclass(x: Any) -> bool:
 
 def _recorded(function: Dispatcher, call: Call) -> Found | None:
     """What a call records, and what NumPy makes of it; None where it has to run as it stands."""
-    room = ROOM
+    room, varying = ROOM, frozenset[Hashable]([TURN_BY_TURN, STEPS])
     while True:
-        trace = None
         try:
-            with room_for(room):
-                trace = trace_call(function.fun, function.body, call, None, {TURN_BY_TURN, STEPS}, function._shared)
-            if trace.raised:
-                raise UnsupportedError(trace.raised)
-            on_tape = None
-            if trace.tape is not None:
-                from tracegrad.runtime.on_tape import OnTape
-
-                on_tape = OnTape(trace, function.name, function.body, None)
-            captured = [c.settle() for c in trace.captures]
-            path = Path(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
-            outputs, diverged = path.run(_inputs(call), captured)
+            path, outputs, captured = _replayed(function, call, room, varying)
         except CapacityError:
-            if trace is not None:
-                _undo(trace)
             room *= 16
-        except TracegradError:
-            if trace is not None:
-                _undo(trace)
-            raise
-        else:
-            ended = outputs is not None and diverged is None
-            trace.world.printed.settle(ended)
-            if ended:
-                return path, outputs or (), captured
-            _undo(trace)
+            continue
+        views = path.views(call, captured) if outputs is not None else frozenset()
+        if not views:
+            path.trace.world.printed.settle(outputs is not None)
+        if outputs is not None and not views:
+            return path, outputs, captured
+        _undo(path.trace)
+        if not views:
             return None
+        varying |= views
+
+
+def _replayed(
+    function: Dispatcher, call: Call, room: int, varying: Collection[Hashable]
+) -> tuple[Path, Sequence[Any] | None, list[Any]]:
+    """The path of a trace of this one call, its outputs, which are None where it does not come to its end, and the
+    captured arrays."""
+    trace = None
+    try:
+        with room_for(room):
+            trace = trace_call(function.fun, function.body, call, None, {*varying}, function._shared)
+        if trace.raised:
+            raise UnsupportedError(trace.raised)
+        on_tape = None
+        if trace.tape is not None:
+            from tracegrad.runtime.on_tape import OnTape
+
+            on_tape = OnTape(trace, function.name, function.body, None)
+        captured = [c.settle() for c in trace.captures]
+        path = Path(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
+        outputs, diverged = path.run(_inputs(call), captured)
+    except TracegradError:
+        if trace is not None:
+            _undo(trace)
+        raise
+    return path, outputs if diverged is None else None, captured

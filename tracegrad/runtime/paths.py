@@ -17,6 +17,7 @@ from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.layouts import Lies, copied, lies_of, strides_of
 from tracegrad.runtime.program import Program, as_taken, compile_program, conformed
+from tracegrad.trace.bases import views_of
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.signature import Binder, Call
@@ -234,6 +235,12 @@ class Path:
         written = [source.read() for source in self.trace.written]
         return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
 
+    def views(self, call: Call, captured: Sequence[Any]) -> frozenset[Hashable]:
+        """Where the call writes to what is also something else that it reads: what lets another trace know that."""
+        if not self._writes or not self.overlaps(call, captured):
+            return frozenset()
+        return views_of(self.trace.captures, captured) - self.trace.varying
+
     def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
         """The guard values by NumPy, each when it is asked for, as far as nothing raises on the way to them."""
         computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
@@ -267,6 +274,17 @@ class Specialization:
             self.paths = (*others, path)
         elif not self.paths or self.paths[0] is not path:
             self.paths = (path, *others)
+
+    def run(self, path: Path, call: Call, captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
+        """As a path runs. Where the call writes to what is also something else that it reads, and a trace can know what
+        of these are views of what, another trace is to take the place of the path."""
+        outputs, diverged = path.run(call.leaves, captured)
+        views = path.views(call, captured) if diverged is None else frozenset()
+        if not views:
+            return outputs, diverged
+        self.varying |= views
+        self.paths = tuple([p for p in self.paths if p is not path])
+        return None, Answers()
 
     def forget(self, answers: Answers, derived: bool) -> bool:
         """Whether there is room for another path, as the one that was used longest ago is forgotten: where no path

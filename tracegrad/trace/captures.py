@@ -42,6 +42,7 @@ from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import labels, shadow
 from tracegrad.trace.assumed import Assumptions, Guard, all_of, copied, is_number, keys_of
+from tracegrad.trace.bases import Views
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.classes import CACHED
 from tracegrad.trace.drawing import generator_of, is_random, random_of
@@ -102,6 +103,7 @@ class World(Assumptions):
         self._of_objects: list[tuple[Source, Any, Any]] = []  # arrays of objects: what stands for them, as it was
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
+        self._views = Views(self)
         self._places: dict[int, Source] = {}
         self._structural: list[tuple[Source, Any]] = []
         self.open = True
@@ -307,6 +309,9 @@ class World(Assumptions):
         if value.dtype.hasobject:
             return self._objects(value, source)
         self.natives.note_array(value, source)
+        view = self._views.of(value, source)
+        if view is not None:
+            return view
         found = self.builder.capture(value, source)
         if found.source is source:
             self.writes.array(found.value, source)
@@ -480,6 +485,7 @@ class World(Assumptions):
         self._partials.clear()
         self._of_objects.clear()
         self._passed.clear()
+        self._views.clear()
         self.generators.clear()
         self.made.clear()
         self.shared = None

@@ -7,22 +7,23 @@ from collections.abc import Hashable
 from typing import Any
 
 __all__ = [
-    "ARRAYS", "COMPUTED", "ENTERED", "FOLDED", "GROWS", "KINDS", "LISTS", "NO_STREAMS", "PEELED", "STEPS", "STREAMS",
-    "TABLES", "TRUTHS", "TURN_BY_TURN", "VIEWS", "WITHIN", "Attempts", "Restarts", "RunsPlainly",
+    "ARRAYS", "BASED", "COMPUTED", "ENTERED", "FOLDED", "GROWS", "KINDS", "LISTS", "NO_STREAMS", "PEELED", "STEPS",
+    "STREAMS", "TABLES", "TRUTHS", "TURN_BY_TURN", "VIEWS", "WITHIN", "Attempts", "Restarts", "RunsPlainly",
 ]  # fmt: skip
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
 # those that begin there) are recorded turn by turn, with all that Python knows, or folded from their beginning; that an
-# array that is several arguments is one traced value; that there are floats of either kind; that views in the state of
-# a loop (with its place) are no arrays of their own; that a loop over values begins with its first turn, or cannot;
-# that it appends to a list, or reads elements of one by a number of the trace; that one is folded where it is within
-# another one that is; that lists have their elements in loops too, for it is asked which objects these are; that
-# arrays of constants are nodes from the beginning; and that the states of generators of random numbers are values, or
-# cannot be. With `STEPS` the trace is of one call, which runs each line as often
-# as Python does, in the bodies of `scan` and `cond` too, and no loop is rolled.
+# array that is several arguments is one traced value; that an array (with its place) is a view of its base; that there
+# are floats of either kind; that views in the state of a loop (with its place) are no arrays of their own; that a loop
+# over values begins with its first turn, or cannot; that it appends to a list, or reads elements of one by a number of
+# the trace; that one is folded where it is within another one that is; that lists have their elements in loops too, for
+# it is asked which objects these are; that arrays of constants are nodes from the beginning; and that the states of
+# generators of random numbers are values, or cannot be. With `STEPS` the trace is of one call, which runs each line as
+# often as Python does, in the bodies of `scan` and `cond` too, and no loop is rolled.
 TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS, KINDS, VIEWS = "truths", "turn by turn", "folded", "arrays", "kinds", "views"
 ENTERED, PEELED, GROWS, WITHIN, TABLES = "entered", "peeled", "grows", "within", "tables"
 LISTS, COMPUTED, STEPS, STREAMS, NO_STREAMS = "lists", "computed", "steps", "streams", "no streams"
+BASED = "based"
 # So often, a trace of one call begins again, or so often within so many seconds, before the call is to run plainly.
 # Programs with loops of all kinds begin again up to five times.
 MOST_ATTEMPTS, MOST_SLOW_ATTEMPTS, MOST_SECONDS = 100, 8, 30.0

@@ -376,7 +376,8 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     if captures:
         used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
         written = {source.key for e in done if (source := e.memory) is not None}
-        used |= {c.node for c in captures if c.source is not None and c.source.key in written}
+        # Where arrays are written, any other that has been read may share their memory (see `Path.overlaps`).
+        used |= {c.node for c in captures if c.source is not None and c.number is None and written}
         unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
         world.saw(unused)
         captures = [c for c in captures if c not in unused]

@@ -167,8 +167,10 @@ class Writes:
     def fill(self, cell: types.CellType, translate: Callable[[Any, Source], Any]) -> None:
         """Translate what a cell is to hold, once; one that is empty stays so."""
         source = self._unfilled.pop(id(cell), None)
-        if source is not None and shadow.contents(source.parent) is not shadow.EMPTY:
-            cell.cell_contents = translate(source.read(), source)
+        # The source may lead through a class, which has functions of ours in the place of its own for now.
+        held = shadow.EMPTY if source is None else shadow.contents(source.parent)
+        if source is not None and held is not shadow.EMPTY:
+            cell.cell_contents = translate(held, source)
             self._filled[id(cell)] = cell.cell_contents
 
     # -- the end -----------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class Writes:
     def arrays(self, output: Callable[[Any], Piece]) -> Iterator[Effect]:
         """What was written into arrays; `output` makes the template of a traced value."""
         for value, node, source in self._arrays.values():
-            if value.node is not node:
+            if value.origin is None and value.node is not node:  # into a view is into its base
                 yield Effect("data", source, None, output(value))
 
     def effects(self, template: Template) -> Iterator[Effect]:
