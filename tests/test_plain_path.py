@@ -9,6 +9,7 @@ import collections
 import contextlib
 import copy
 import ctypes
+import dataclasses
 import decimal
 import fractions
 import functools
@@ -501,6 +502,65 @@ def test_where_memory_is_shared_the_class_of_a_value_is_that_of_python_or_refuse
                 tg.UnsupportedError, match=r"type\(\) .* ask isinstance.*BYTES, which it writes to, shares"
             ):
                 transform(_scaled_by_bytes)(X)
+
+
+def _shows_its_key(key: Any) -> Any:
+    """A function whose class is one of its own, as each call of a factory has it."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Key:
+        k: float
+
+    known, keys = {Key(1.0): 3.0}, [Key(key)]
+
+    def f(x: Any) -> Any:
+        return (x * known.get(keys[0], Key(4.0).k)).sum(), repr(keys[0]).rpartition("<locals>.")[2]
+
+    return f
+
+
+def test_functions_of_a_factory_show_objects_of_their_own_classes() -> None:
+    for key, scale in ((1.0, 3.0), (2.0, 4.0), (1.0, 3.0)):
+        for transform in (tg.value_and_grad, lambda f, **how: tg.disable_jit()(tg.value_and_grad(f, **how))):
+            (value, shown), gradient = transform(_shows_its_key(key), has_aux=True)(X)
+            assert (value, shown) == (pytest.approx(scale * X.sum()), f"Key(k={key})")
+            np.testing.assert_array_equal(gradient, np.full(3, scale))
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("end", ["known['no key']", "unknown_name", "next(iter([]))", "[][2]", "(1 // 0)"])
+def test_what_a_call_has_written_stays_written_where_python_raises(jit: bool, end: str) -> None:
+    space: dict[str, Any] = {"grid": np.zeros((2, 3)), "known": {}}
+    exec(f"def f(x):\n    grid[0] = x\n    return grid.sum() * {end}", space)
+    try:
+        space["f"](X)
+    except Exception as error:
+        wanted = error
+    gradient = tg.grad(space["f"])
+    space["grid"][:] = 0.0
+    with pytest.raises(type(wanted)) as raised:
+        (gradient if jit else tg.disable_jit()(gradient))(X)
+    assert raised.value.args == wanted.args
+    np.testing.assert_array_equal(space["grid"][0], X)
+
+
+class _Picky:
+    """An index that can be compared with its like only."""
+
+    def __index__(self) -> int:
+        return 1
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(other.own)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_an_index_of_the_users_is_not_compared() -> None:
+    x = tg.tensor(np.arange(3.0), requires_grad=True)
+    x[_Picky()].backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(tg.disable_jit()(tg.grad(lambda x: x[_Picky()] * 2.0))(X), [0.0, 2.0, 0.0])
 
 
 @pytest.mark.parametrize("n", [3, 40])

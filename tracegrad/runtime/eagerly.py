@@ -43,6 +43,7 @@ from tracegrad.trace.effects import Effect, set_attribute
 from tracegrad.trace.endings import STEPS, TURN_BY_TURN
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import on_call
+from tracegrad.trace.taken import require_nothing_taken
 from tracegrad.trace.trace import Trace, trace_call
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
         why = f"{why}; {_shared_memory(found[0].trace)}" if why else _shared_memory(found[0].trace)
         if world.class_asked:  # on the tape a value has another class
             raise UnsupportedError(f"{world.class_asked}: {why}")
+    require_nothing_taken(call, why)
     with plainly(why):
         return _on_the_tape(function, call, args, kwargs, effects)
 
@@ -180,6 +182,7 @@ def _instead(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]
     with holding() as told:
         try:
             call = function.binder.take_apart(args, kwargs)
+            call.again = True
             known = not call.carriers and not call.plainly
             found = function._guarded(call, lambda: _recorded(function, call)) if known else None
         except Exception:  # whatever it is, the call has met it

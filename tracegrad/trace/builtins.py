@@ -31,6 +31,7 @@ from tracegrad.trace.making import making
 from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.sources import Attribute
 from tracegrad.trace.state import Called
+from tracegrad.trace.taken import Taken
 from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
 
@@ -48,7 +49,7 @@ class Shadowed:
 
 def unshadowed(x: Any) -> Any:
     """The real object of a shadow, or the class that another stands for; anything else as it is."""
-    if type(x) is InPlace:
+    if type(x) in (InPlace, Taken):
         return x.real
     return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
 

@@ -56,7 +56,8 @@ def _int(*args: Any, **kwargs: Any) -> Any:
 
 def _complex(*args: Any, **kwargs: Any) -> Any:
     given = [x if is_number(x) else _scalar(x, "complex()") for x in args]
-    if kwargs or len(args) not in (1, 2) or None in given or not any(isinstance(x, Tracer) for x in given):
+    known = len(args) in (1, 2) and not kwargs and all(x is not None for x in given)
+    if not known or not any(isinstance(x, Tracer) for x in given):
         return _read_complex(*args, **kwargs)
     if any(kind_of(x) == "c" for x in given):
         return given[0] + 0j if len(given) == 1 else given[0] + given[1] * 1j

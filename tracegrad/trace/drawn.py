@@ -29,6 +29,7 @@ from tracegrad.trace.counters import tell
 from tracegrad.trace.endings import NO_STREAMS
 from tracegrad.trace.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
 from tracegrad.trace.streams import Stream, are_wanted, require
+from tracegrad.trace.taken import Items, go_back, where
 
 __all__ = [
     "Drawing", "Drawn", "Draws", "Moved", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",
@@ -73,10 +74,13 @@ def _noted(call: Any, x: Any) -> Any:
     return x
 
 
-def note(x: Any) -> None:
-    """Before the call under way draws from this generator: it is rewound with the others."""
-    if CALLS.call is not None:
-        _noted(CALLS.call, x)
+def note(x: Any) -> Any:
+    """Before the call under way draws from this generator, or takes from this iterator: it is rewound with the others.
+    What is known of where it was, if there is such a call."""
+    if CALLS.call is None:
+        return None
+    _noted(CALLS.call, x)
+    return CALLS.call.drawn.before[id(x)][1]
 
 
 def _note(drawn: Drawing, x: Any) -> None:
@@ -87,7 +91,9 @@ def _note(drawn: Drawing, x: Any) -> None:
 def _state(x: Any) -> Any:
     if isinstance(x, random.Random):
         return x.getstate()
-    return x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
+    if isinstance(x, np.random.Generator):
+        return x.bit_generator.state
+    return x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else where(x)
 
 
 def rewind(call: Any) -> None:
@@ -105,8 +111,10 @@ def put_back(drawn: Drawing | None) -> None:
             x.setstate(state)
         elif isinstance(x, np.random.RandomState):
             x.set_state(state)
-        else:
+        elif isinstance(x, np.random.Generator):
             x.bit_generator.state = state
+        else:
+            go_back(x, state)
 
 
 @contextlib.contextmanager
@@ -114,8 +122,9 @@ def again(call: Any) -> Iterator[None]:
     """Within the block, the generators are where they were when the call began; after it, where they were before."""
     drawn = getattr(call, "drawn", None)
     here = Drawing()
-    for x, _ in drawn.before.values() if drawn is not None else ():
-        _note(here, x)
+    for x, state in drawn.before.values() if drawn is not None else ():
+        if type(state) is not Items:
+            _note(here, x)
     rewind(call)
     try:
         yield

@@ -27,6 +27,7 @@ from tracegrad.trace.either import Either
 from tracegrad.trace.memory import axes_of
 from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
+from tracegrad.trace.taken import Taken
 from tracegrad.trace.templates import (
     Call,
     Closure,
@@ -140,7 +141,7 @@ class Outputs:
         """The template of any value."""
         if getattr(x, "level", None) is Level.SPAN:
             x = x.exact()
-        if type(x) is InPlace:
+        if type(x) in (InPlace, Taken):
             return Same(x.real)
         several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
         if isinstance(x, VALUES) and not several and not isinstance(x, Value):

@@ -21,9 +21,10 @@ from tracegrad.trace.files import path
 from tracegrad.trace.foreign import C_FUNCTIONS, is_constant
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.readers import ContextVariable, of_settings
-from tracegrad.trace.refusals import is_read_up, read_up
+from tracegrad.trace.refusals import read_up
 from tracegrad.trace.sources import Attribute, Item, Source
 from tracegrad.trace.state import Called, mapping_behind
+from tracegrad.trace.taken import is_read_up
 from tracegrad.trace.talk import Logger
 
 __all__ = ["of_python"]

@@ -59,7 +59,9 @@ def is_unforeseen(error: BaseException) -> bool:
 def is_pythons(error: BaseException) -> bool:
     """Whether Python raises this where it runs the code: a `raise` of the traced code has, or an operation, or we on
     purpose in their place. What else C code raises may be about traced values that it does not take."""
-    if isinstance(error, IndexError | ArithmeticError | np.linalg.LinAlgError):
+    if isinstance(error, IndexError | ArithmeticError | NameError | StopIteration | np.linalg.LinAlgError):
+        return True
+    if isinstance(error, KeyError) and _holds_plain_values(error):
         return True
     if type(error).__module__ == "statistics":  # which is given the values
         return True

@@ -9,22 +9,23 @@ from __future__ import annotations
 import builtins
 import datetime
 import functools
-import io
 import os
 import random
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.faces import Faced, agreed
 from tracegrad.trace.builder import repeats
 from tracegrad.trace.drawn import note
+from tracegrad.trace.sources import CALLS
+from tracegrad.trace.taken import Items, Taken
 
 __all__ = [
-    "BY_NAME", "REFUSED", "InPlace", "Refusal", "drawing", "draws", "is_read_up", "read_up", "refuse",
+    "BY_NAME", "REFUSED", "InPlace", "Refusal", "drawing", "draws", "read_up", "refuse",
     "refused_by_name",
 ]  # fmt: skip
 
@@ -194,14 +195,12 @@ class _ReadUp:
         self._refuse()
 
 
-def is_read_up(x: Any) -> bool:
-    """Whether `x` is an iterator of Python's own, or a file that is read: reading it changes it."""
-    if isinstance(x, io.IOBase):
-        return not x.closed and not x.writable()
-    module = type(x).__module__
-    return isinstance(x, Iterator) and (module in ("builtins", "itertools", "_csv"))
-
-
 def read_up(x: Any, name: str) -> Any:
-    """What stands in traced code for such an iterator."""
-    return _ReadUp(x, name) if repeats() else x
+    """What stands in traced code for an iterator from outside."""
+    if repeats() or (CALLS.call is not None and CALLS.call.again):
+        return _ReadUp(x, name)
+    try:
+        items = note(x)
+    except (OSError, ValueError):  # a file that cannot go back
+        return _ReadUp(x, name)
+    return Taken(x, items) if type(items) is Items else x

@@ -74,6 +74,7 @@ class Call:
     plainly: str = ""  # why the call is none that can be traced
     generators: Any = ()  # of random numbers: the way to each of those that may be any of their class
     drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.drawn`
+    again: bool = False  # it has been made, and is recorded once more
     writes: Any = ()  # the effects, without what they leave, of a trace of this one call that has come to no end
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:

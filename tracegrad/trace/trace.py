@@ -46,9 +46,11 @@ from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_pythons, is_unforeseen
+from tracegrad.trace.refusals import read_up
 from tracegrad.trace.signature import Call, Field, parts
 from tracegrad.trace.sources import Argument, Attribute, Fixed, Item, Passed, Source, on_call
 from tracegrad.trace.tables import require_kept
+from tracegrad.trace.taken import is_read_up
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
     Filling,
@@ -336,7 +338,7 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
         return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
     if is_constant(x) or not isinstance(x, _LEAVES):  # a constant of this trace, whose input is not used
         builder.argument(Number, np.asarray(0))
-        return x
+        return read_up(x, f"argument {i}") if is_read_up(x) else x
     if type(x) in _DTYPES:
         found = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
         return builder.python_number(found.node) if type(x) is bool else found

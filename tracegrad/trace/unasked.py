@@ -20,7 +20,8 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.files import FILES, file_by_name
 from tracegrad.trace.foreign import Opaque, State, is_constant
 from tracegrad.trace.readers import READERS
-from tracegrad.trace.refusals import BY_NAME, REFUSED, is_read_up, refused_by_name
+from tracegrad.trace.refusals import BY_NAME, REFUSED, refused_by_name
+from tracegrad.trace.taken import is_read_up
 from tracegrad.trace.tries import Namespace
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 

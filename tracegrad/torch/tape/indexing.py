@@ -51,7 +51,7 @@ class IndexNode(Node):
     def _by_axis(self) -> list[tuple[int, Any]]:
         """The entries of the index with the axes that they are for."""
         entries = [e for e in self.index if e is not None]
-        dots = entries.index(Ellipsis)
+        dots = _dots(entries)
         behind = entries[dots + 1 :]
         first = len(self.shape) - len(behind)
         return [*enumerate(entries[:dots]), *enumerate(behind, first)]
@@ -117,6 +117,11 @@ class AliasBackward0(IndexNode):
     __slots__ = ()
 
 
+def _dots(entries: Sequence[Any]) -> int:
+    """The place of the ellipsis: entries of the user's are not to be compared."""
+    return next(i for i, e in enumerate(entries) if e is Ellipsis)
+
+
 def _entries(index: Any) -> tuple[Any, ...]:
     return index if index.__class__ is tuple else (index,)
 
@@ -171,7 +176,7 @@ def get_item(x: Any, index: Any) -> Any:
         picked = array[entries]
     except IndexError as error:
         raise IndexError(located(str(error))) from None
-    if picked.ndim == 0 and x._immutable_scalars and Ellipsis not in _entries(index):
+    if picked.ndim == 0 and x._immutable_scalars and not any(e is Ellipsis for e in _entries(index)):
         out = x._like(picked.copy())  # what NumPy gives is a scalar, no view
     else:
         out = x._like(picked)
@@ -274,7 +279,7 @@ def _is_all(x: Any, entries: tuple[Any, ...]) -> bool:
             break
         if not isinstance(e, slice) or e.indices(n := next(lengths, 0)) != (0, n, 1):
             return False
-    return all(e is Ellipsis or e == slice(None) for e in entries[entries.index(Ellipsis) :])
+    return all(e is Ellipsis or (isinstance(e, slice) and e == slice(None)) for e in entries[_dots(entries) :])
 
 
 def _without_leading_ones(value: Any, rank: int) -> Any:
