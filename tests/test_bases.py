@@ -206,6 +206,20 @@ def test_an_error_of_a_call_on_the_tape_says_that_memory_is_shared():
         tg.grad(f)(0.5)
 
 
+@program
+def test_a_number_in_the_place_of_an_array(trace):
+    world = types.SimpleNamespace(whole=np.arange(3.0), other=np.ones(3))
+
+    @trace
+    def step(x):
+        world.whole += x
+        return world.other * 2.0
+
+    for other in (np.ones(3), np.ones(3), 2.5, world.whole[:2], np.ones(3)):
+        world.other = other
+        yield step(1.0), world.whole
+
+
 def _views(rng: np.random.Generator) -> tuple[Any, Any]:
     """An array and a view of it, by some of NumPy's ways."""
     base = rng.normal(size=tuple(rng.integers(1, 4, size=rng.integers(1, 4))))

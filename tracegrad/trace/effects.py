@@ -184,12 +184,17 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
 
 
 def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
-    """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`."""
-    if not all(x.flags.writeable for x in written):
+    """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`; not
+    where something else is in the place of one."""
+    try:
+        if not all(x.flags.writeable for x in written):
+            return False
+        targets = {byte_bounds(x) for x in written}
+        bounds = sorted([byte_bounds(x) for x in arrays if x.size])
+    except AttributeError:
         return False
-    targets = {byte_bounds(x) for x in written}
     end = end_of_written = 0
-    for first, behind in sorted([byte_bounds(x) for x in arrays if x.size]):
+    for first, behind in bounds:
         is_written = (first, behind) in targets
         if first < (end if is_written else end_of_written):
             return False
