@@ -34,6 +34,7 @@ from tracegrad.trace.state import Called
 from tracegrad.trace.taken import Taken
 from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.users import is_library_module
 
 __all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "unshadowed"]
 
@@ -188,7 +189,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
         if default:
             return default[0]
         raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")
-    return getattr(x, name, *default)
+    return _vars(x) if name == "__dict__" and isinstance(x, type) else getattr(x, name, *default)
 
 
 def _dir(*args: Any) -> list[str]:
@@ -197,9 +198,20 @@ def _dir(*args: Any) -> list[str]:
         return sorted(sys._getframe(1).f_locals)
     world: Any = getattr(recorder(), "world", None)
     of_users = isinstance(type(args[0]), type) and issubclass(type(args[0]), Shadowed | type | types.ModuleType)
+    of_users = of_users and not (isinstance(args[0], types.ModuleType) and is_library_module(args[0]))
     if of_users and world is not None and world.open:
         raise world.builder.gives_up("dir(x) asks for all names that an object, a class or a module has")
     return dir(*args)
+
+
+def _vars(*args: Any) -> Any:
+    """`vars`: all that a class has is guarded, which is listed there."""
+    if not args:
+        return sys._getframe(1).f_locals
+    world: Any = getattr(recorder(), "world", None)
+    if world is not None and world.open and isinstance(args[0], type):
+        return world.natives.list_all_of(args[0])
+    return vars(*args)
 
 
 BUILTINS: dict[str, Any] = {
@@ -211,6 +223,7 @@ BUILTINS: dict[str, Any] = {
     "issubclass": _issubclass,
     "print": _print,
     "type": _Type,
+    "vars": _vars,
 }
 
 

@@ -127,6 +127,8 @@ class World(Assumptions):
 
     def adopt(self, x: Any) -> Any:
         """What stands for `x`, which no source leads to: a function or object that was passed."""
+        if issubclass(type(x), shadow.VALUES):
+            self.natives.note_passed(x)
         if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
             return x
         if type(x) is Traced or any([x is made for made in self._partials]):  # noqa: C419
@@ -220,13 +222,9 @@ class World(Assumptions):
 
     def _value(self, value: Any, source: Source) -> None:
         self.assume(source, "equals", value)
-        self.natives.note(type(value))
+        self.natives.note_value(value, source)
         if isinstance(value, frozenset):
             self._require_values(value, f"{source} holds")
-        # Numbers, strings and members of enumerations of the user's classes may have attributes.
-        held = vars(value) if hasattr(value, "__dict__") else {}
-        if any(not (k.startswith("_") and isinstance(x, (*shadow.VALUES, type))) for k, x in held.items()):
-            self.natives.note_object(held, Attribute(source, "__dict__"))
 
     def _require_values(self, xs: Any, what: str) -> None:
         """Give up where objects or functions of the user's are in a set, or keys."""

@@ -25,7 +25,7 @@ from tracegrad.numpy_api.faces import Faced, agreed, itself
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.trace.users import is_own_class, is_user_code, is_user_function
 
-__all__ = ["CACHED", "Lent", "descriptors", "for_c", "functions_of", "genuine", "hook"]
+__all__ = ["CACHED", "Lent", "descriptors", "for_c", "functions_of", "genuine", "given", "hook"]
 
 # What Python calls at times of its own.
 _PLUMBING = {"__del__"}
@@ -129,6 +129,11 @@ def genuine(x: Any) -> Any:
     if isinstance(x, types.FunctionType):
         return x.__closure__[0].cell_contents if x.__code__ is _CODE and x.__closure__ else x
     return x.genuine if isinstance(x, _MADE) else x
+
+
+def given(x: Any, cls: Any) -> Any:
+    """What traced code finds under the name under which a class has `x`, where it does not ask the class by that."""
+    return x.__get__(None, cls) if isinstance(x, _Held) and not isinstance(x.genuine, _HELD) else x
 
 
 def functions_of(x: Any) -> list[types.FunctionType]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.trace.builder import current_trace, repeats
+from tracegrad.trace.builtins import unshadowed
 from tracegrad.trace.readers import reader
 from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.users import is_user_module
@@ -91,6 +92,12 @@ _ASKED = {
     "time": "mktime",
     "tracemalloc": "get_traceback_limit is_tracing",
 }
+# Which answer by the objects themselves, whatever these are equal to or hold.
+_OF_OBJECTS = {
+    "gc": "get_referents get_referrers is_tracked",
+    "sys": "getrefcount getsizeof",
+    "weakref": "getweakrefcount getweakrefs",
+}
 # Functions of the modules above that change what others see, or read what nobody can ask for again.
 _EXCEPTED = {
     "bz2": "open",
@@ -138,7 +145,7 @@ def _names(table: dict[str, str]) -> frozenset[str]:
 
 _LISTED = frozenset(_MODULES.split())
 _OF_ARGUMENTS, _ASKED_AGAIN, _NOT = _names(_FUNCTIONS), _names(_ASKED), _names(_EXCEPTED)
-_DOING = _names(_CLASSES)
+_DOING, _ASKED_OBJECTS = _names(_CLASSES), _names(_OF_OBJECTS)
 
 
 def _place(value: Any) -> tuple[str, str]:
@@ -164,7 +171,7 @@ def at_each_call(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         if not repeats():
-            return real(*args, **kwargs)
+            return real(*map(unshadowed, args) if name in _ASKED_OBJECTS else args, **kwargs)
         trace: Any = current_trace()
         raise trace.gives_up(f"what {name} reads or does is to happen at each call; do it outside to have it compiled")
 

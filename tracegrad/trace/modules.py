@@ -14,6 +14,7 @@ import json
 import math
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,58 @@ from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, drawing
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
 from tracegrad.trace.talk import TALK
 from tracegrad.trace.texts import reads
+from tracegrad.trace.tries import within_try
 from tracegrad.trace.users import is_library_module, is_user_module
 
 __all__ = ["imported", "module", "replacement"]
 
 
-class _Numpy(types.ModuleType):
+class _Face(types.ModuleType):
+    """What stands for a module. `vars` and `dir` tell what the module has, of which nothing need be here."""
+
+    def __init__(self, real: types.ModuleType, world: Any = None):
+        super().__init__(real.__name__, real.__doc__)
+        _held(self)[_REAL] = real, world
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return _Everything(self, _held(self)[_REAL][0])
+
+    def __dir__(self) -> list[str]:
+        return dir(_held(self)[_REAL][0])
+
+
+_held = vars(types.ModuleType)["__dict__"].__get__
+_REAL = "(module)"  # no name of an attribute
+
+
+class _Everything(dict[str, Any]):
+    """The `__dict__` of a module, whose items are what `face`, which stands for the module, has for attributes."""
+
+    def __init__(self, face: Any, real: types.ModuleType):
+        super().__init__(vars(real))
+        self.face = face
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.face, name) if name in self else super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[str]:  # so that `dict` does not look past these methods
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if self.__contains__(name) else default
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+
+class _Numpy(_Face):
     """NumPy with functions that make arrays which traces see."""
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +104,7 @@ class _Numpy(types.ModuleType):
         return value
 
 
-class _Math(types.ModuleType):
+class _Math(_Face):
     """`math` with functions that know traced numbers."""
 
     def __getattr__(self, name: str) -> Any:
@@ -66,15 +113,11 @@ class _Math(types.ModuleType):
         return value
 
 
-class _Replaced(types.ModuleType):
+class _Replaced(_Face):
     """`np.linalg`, or a module of SciPy's, with the functions that do not dispatch replaced."""
 
-    def __init__(self, real: types.ModuleType):
-        super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_real"] = real
-
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__dict__["_real"], name)
+        found = getattr(_held(self)[_REAL][0], name)
         inner = isinstance(found, types.ModuleType) and (found.__name__ in _INNER or _is_of_scipy(found.__name__))
         value = _Replaced(found) if inner else replacement(found) or found
         setattr(self, name, value)
@@ -84,41 +127,61 @@ class _Replaced(types.ModuleType):
 _INNER = ("numpy.lib.stride_tricks",)
 
 
-class _UserModule(types.ModuleType):
-    """A module of the user's: its attributes are read through the world."""
+class _UserModule(_Face):
+    """A module of the user's: its attributes are read through the world, those that Python gave it as well."""
 
     def __init__(self, world: Any, real: types.ModuleType):
-        super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_shadow"] = (world.writes.globals_of(real.__dict__, world), real)
+        super().__init__(real, world.writes.globals_of(real.__dict__, world))
+        for name in _OF_PYTHON:
+            del _held(self)[name]
 
     def __getattr__(self, name: str) -> Any:
-        space, real = self.__dict__["_shadow"]
+        real, space = _held(self)[_REAL]
         if name.endswith(MARK):  # a module called `np` that has NumPy's names
             return callee(getattr(self, name[: -len(MARK)]))
         if name in real.__dict__ or dict.__contains__(space, name):
             return space[name]
         if not space.world.open:
             return getattr(real, name)
-        return _read(space.world, real, name)
+        return _lacking(space, real, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self.__dict__["_shadow"][0][name] = value
+        _held(self)[_REAL][1][name] = value
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        real, space = _held(self)[_REAL]
+        return space if space.world.open else real.__dict__
+
+    @property
+    def __doc__(self) -> Any:  # type: ignore[override]
+        return self.__getattr__("__doc__")
 
 
-class _Library(types.ModuleType):
+_OF_PYTHON = ("__name__", "__package__", "__loader__", "__spec__")
+
+
+def _lacking(space: Any, real: types.ModuleType, name: str) -> Any:
+    """What a module of the user's that has no such attribute answers by a function `__getattr__`, if it has one."""
+    if "__getattr__" in space:
+        space.world.assume(Global(real.__dict__, name), "absent", None)
+        return space["__getattr__"](name)
+    return _read(space.world, real, name)
+
+
+class _Library(_Face):
     """A module of Python, NumPy, SciPy or Numba."""
 
     def __init__(self, world: Any, real: types.ModuleType):
-        super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_shadow"] = (world, real)
+        super().__init__(real, world)
 
     def __getattr__(self, name: str) -> Any:
-        world, real = self.__dict__["_shadow"]
+        real, world = _held(self)[_REAL]
         if name.endswith(MARK):
             return callee(getattr(self, name[: -len(MARK)]))
         if not world.open:
             return getattr(real, name)
-        value = self.__dict__[name] = _read(world, real, name)
+        value = _held(self)[name] = _read(world, real, name)
         return value
 
 
@@ -140,7 +203,7 @@ def _read(world: Any, real: types.ModuleType, name: str) -> Any:
     return world.translate(found, source)
 
 
-class _Masked(types.ModuleType):
+class _Masked(_Face):
     """`np.ma`, whose functions are refused what is traced."""
 
     def __getattr__(self, name: str) -> Any:
@@ -155,7 +218,7 @@ def _is_of_scipy(name: str) -> bool:
     return name.partition(".")[0] == "scipy"
 
 
-_NUMPY, _MATH = _Numpy("numpy"), _Math("math")
+_NUMPY, _MATH = _Numpy(np), _Math(math)
 
 
 def module(world: Any, real: types.ModuleType) -> Any:
@@ -165,7 +228,7 @@ def module(world: Any, real: types.ModuleType) -> Any:
     if real is math:
         return _MATH
     if real.__name__ == "numpy.ma":
-        return _Masked(real.__name__)
+        return _Masked(real)
     if real is np.random:
         return RANDOM
     if real.__name__ == "random":
@@ -177,18 +240,20 @@ def module(world: Any, real: types.ModuleType) -> Any:
     return _UserModule(world, real) if is_user_module(real) else _Library(world, real)
 
 
-def imported(world: Any, real: types.ModuleType) -> Any:
-    """What traced code gets that imports a module."""
+def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
+    """What traced code gets that imports a module, by one of these names."""
     if not world.open:
         return real
-    source = Item(Fixed(sys.modules, "sys.modules"), real.__name__)
-    known = sys.modules.get(real.__name__) is real and not is_library_module(real)
-    return world.translate(real, source if known else Fixed(real, real.__name__), guard=known)
+    name = next((name for name in (real.__name__, *names) if sys.modules.get(name) is real), "")
+    # Code that catches an ImportError goes by whether there is a module of Python's, too.
+    known = name != "" and (not is_library_module(real) or within_try())
+    source = Item(Fixed(sys.modules, "sys.modules"), name) if known else Fixed(real, real.__name__)
+    return world.translate(real, source, guard=known)
 
 
 def _import_module(name: str, package: str | None = None) -> Any:
     trace, found = current_trace(), importlib.import_module(name, package)
-    return found if trace is None else imported(trace.world, found)
+    return found if trace is None else imported(trace.world, found, name)
 
 
 _REPLACED: dict[int, Any] = {

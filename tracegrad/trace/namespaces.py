@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from tracegrad.trace.builder import current_trace
@@ -16,6 +17,7 @@ from tracegrad.trace.rows import ITERATED
 from tracegrad.trace.sources import Attribute, Fixed, Global, Hiding, Item
 from tracegrad.trace.state import Name
 from tracegrad.trace.tries import Namespace
+from tracegrad.trace.users import is_library_module
 
 __all__ = ["EMPTY", "Globals", "contents", "lacks"]
 
@@ -94,6 +96,46 @@ class Globals(Namespace):
         self.world.assume(Global(self.real, name), "absent", None)
         return default
 
+    def _names(self) -> list[str]:
+        """All names, which are a guard."""
+        if self.world.open:
+            self.world.assume(Fixed(self.real, "the globals"), "keys", (dict, tuple(self.real)))
+        own = [name for name in dict.__iter__(self) if name != "__builtins__"]
+        return [*dict.fromkeys([*self.real, *own])]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def keys(self) -> Any:
+        return self._names()
+
+    def values(self) -> Any:
+        return [value for _, value in self.items()]
+
+    def items(self) -> Any:
+        return [(name, self.real[name] if name in _OF_IMPORTS else self[name]) for name in self._names()]
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def _taken(self, *_: Any) -> Any:
+        """What takes names away, which no call would do again."""
+        raise self.world.builder.gives_up("it takes a name away from globals()")
+
+    pop = popitem = clear = __delitem__ = _taken
+
+
+# What the import of a module leaves in it, which those who list a module do not mean.
+_OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
+
 
 def _iterated(x: Any) -> Any:
     """What traced code calls in the place of `x` where a `for` loop goes over what that gives."""
@@ -118,12 +160,18 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
     theirs = dict.__getitem__(names, "__import__")
 
     def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        place = Item(Fixed(sys.modules, "sys.modules"), name)
         try:
-            return imported(world, theirs(name, real, locals, fromlist, level))
+            found = theirs(name, real, locals, fromlist, level)
         except ImportError:
-            if name not in sys.modules and not level:
-                world.assume(Item(Fixed(sys.modules, "sys.modules"), name), "absent", None)
+            if not level:  # None in the place of a module says that it cannot be imported
+                there = name in sys.modules
+                world.assume(place, "is" if there else "absent", sys.modules.get(name))
             raise
+        inner = sys.modules.get(name)
+        if world.open and not level and inner is not found and inner is not None and not is_library_module(inner):
+            world.assume(place, "is", inner)
+        return imported(world, found, name, name.partition(".")[0])
 
     names["__import__"] = load
     return names

@@ -25,9 +25,10 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.ops import Carrier
-from tracegrad.trace import shadow
+from tracegrad.trace import labels, shadow
 from tracegrad.trace.assumed import all_of
-from tracegrad.trace.classes import Lent, descriptors, functions_of, genuine, hook
+from tracegrad.trace.attributes import LABELS
+from tracegrad.trace.classes import Lent, descriptors, functions_of, genuine, given, hook
 from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.identity import tells_objects_apart
@@ -35,7 +36,7 @@ from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lent import LENT, read
 from tracegrad.trace.readers import of_settings
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Source, Static
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Hiding, Item, Source, Static
 from tracegrad.trace.state import Called, is_subclass
 from tracegrad.trace.tries import within_try
 from tracegrad.trace.unasked import Unasked
@@ -58,6 +59,8 @@ class Natives:
         self._states: list[tuple[State, Source]] = []
         self._as_they_are: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
         self._names: set[str] = set()
+        self._whole: dict[Any, None] = {}  # the classes of which traced code may list all that they have
+        self._families = False  # whether it may list those that derive from a class
         self._lent = Lent()
         self._descriptors: dict[int, tuple[Any, Source]] = {}
         self._places: dict[int, Source] = {}  # by the ids of what classes hold, where they do
@@ -66,6 +69,7 @@ class Natives:
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
         if is_user_code(cls):
+            new = cls not in self._classes
             if methods and not self._classes.get(cls, False):
                 for c in [c for c in cls.__mro__ if is_user_code(c)]:
                     for function in [f for x in vars(c).values() for f in functions_of(x) if is_user_function(f)]:
@@ -78,6 +82,27 @@ class Natives:
                 self._note_hooks(cls)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
+            if new and self._families:
+                self._note_subclasses(cls)
+
+    def follow_subclasses(self) -> None:
+        """Traced code may list the classes that derive from one, and read attributes of these."""
+        if not self._families:
+            self._families = True
+            for cls in list(self._classes):
+                self._note_subclasses(cls)
+
+    def _note_subclasses(self, cls: Any) -> None:
+        for each in type.__subclasses__(cls):
+            self.note(each)
+
+    def list_all_of(self, cls: Any) -> Any:
+        """The attributes of a class, which traced code lists."""
+        if not is_user_code(cls):
+            return vars(cls)
+        self.note(cls)
+        self._whole[cls] = None
+        return types.MappingProxyType({name: given(x, cls) for name, x in vars(cls).items()})
 
     def note_array(self, x: Any, source: Source) -> None:
         """Traced code reads an array, which may be of a class of NumPy's."""
@@ -195,10 +220,33 @@ class Natives:
         """Note the classes of the nodes of a pytree, and the settings by which its leaves answer."""
         if not tree.is_node(x):
             of_settings(self.world, x)
+            if issubclass(type(x), shadow.VALUES):
+                self.note_passed(x)
         else:
             self.note(type(x))
             for child in tree.children(x):
                 self.note_all(child)
+
+    def note_passed(self, x: Any) -> None:
+        """Traced code is given such a value by the call."""
+        cls: Any = type(x)
+        if not isinstance(x, enum.Enum):
+            self.note_value(x, Fixed(x, cls.__name__))
+        elif x._name_ in cls._member_map_:
+            self.note_value(x, Item(Attribute(Fixed(cls, cls.__name__), "_member_map_"), x._name_))
+
+    def note_value(self, x: Any, source: Source) -> None:
+        """Traced code reads a number, a string or a member of an enumeration, which may have attributes."""
+        self.note(type(x))
+        if self.world.once or not hasattr(x, "__dict__"):
+            return
+        held, place = vars(x), Attribute(source, "__dict__")
+        if any(not (name.startswith("_") and isinstance(each, (*shadow.VALUES, type))) for name, each in held.items()):
+            self.note_object(held, place)
+            return
+        self.world.assume(place, "keys", (dict, tuple(held)))
+        if isinstance(x, enum.Enum):
+            self.world.assume(Attribute(source, "_value_"), "equals", held["_value_"])
 
     def note_object(self, x: Any, source: Source) -> None:
         """Traced code is given an object of Python's or of an installed package, or a traced function, as it is."""
@@ -255,13 +303,28 @@ class Natives:
         self._guard_bases(classes, any(map(_matches, codes)))
         if not self._names.isdisjoint(_OF_BASES):
             classes = [*dict.fromkeys(c for cls in classes for c in cls.__mro__ if is_user_code(c))]
+        for cls in (*self._whole, *(classes if any(map(_lists, codes)) else ())):
+            self._guard_all_of(cls)
         for cls in classes:
-            if is_own_class(cls):
-                continue
-            missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
-            asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
-            if missing and asked:
-                self.world.assume(Hiding(cls, missing), "is", None)
+            self._guard_class(cls)
+
+    def _guard_class(self, cls: Any) -> None:
+        """Guard what a class has, or lacks, under the names in the code, and what else that may ask of it."""
+        if is_own_class(cls):
+            return
+        labels.guard_class(self.world, cls, self._names)
+        missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
+        asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
+        if missing and asked:
+            self.world.assume(Hiding(cls, missing), "is", None)
+
+    def _guard_all_of(self, cls: Any) -> None:
+        """Guard what a class has, and under which names, where that may be listed."""
+        if not is_own_class(cls):
+            keys = types.MappingProxyType, tuple(vars(cls))
+            self.world.assume(Attribute(Fixed(cls, cls.__name__), "__dict__"), "keys", keys)
+            for name in vars(cls).keys() - LABELS:
+                self._static(Static(cls, name))
 
     def _guard_bases(self, classes: list[Any], matches: bool) -> None:
         """Guard the bases of classes where they may be listed, and where code `matches` objects which classes it may
@@ -277,7 +340,7 @@ class Natives:
         """Add what is reached from the classes and functions known so far."""
         for cls, methods in list(self._classes.items()):
             for name, value in [item for c in cls.__mro__ for item in vars(c).items()]:
-                if name not in self._names and not name.startswith("__"):
+                if name not in self._names and not name.startswith("__") and name != "_missing_":
                     continue
                 if isinstance(value, type):
                     self.note(value)
@@ -404,6 +467,13 @@ def _codes(function: Any) -> Iterator[types.CodeType]:
 @functools.lru_cache(maxsize=4096)
 def _matches(code: types.CodeType) -> bool:
     return _MATCH_CLASS in code.co_code[::2]
+
+
+@functools.lru_cache(maxsize=4096)
+def _lists(code: types.CodeType) -> bool:
+    """Whether the code asks something for its `__dict__` that may be a class: it is not `self`."""
+    pairs = itertools.pairwise(decoded(code))
+    return any(y.argval == "__dict__" and y.opname == "LOAD_ATTR" and x.argval != "self" for x, y in pairs)
 
 
 def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:

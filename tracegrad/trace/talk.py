@@ -1,4 +1,6 @@
-"""`logging` in traced code: records hold the values of the call being traced, for handlers that read them later.
+"""`logging` and `warnings` in traced code.
+
+Records hold the values of the call being traced, for handlers that read them later.
 
 What is only told is no question that the trace depends on, so it leaves no guard. But a loop that tells of its turns is
 not folded: all of them tell.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +21,7 @@ from tracegrad.trace.counters import tell
 from tracegrad.trace.library import at_each_call
 from tracegrad.trace.readers import reader
 from tracegrad.trace.sources import Attribute, Fixed
+from tracegrad.trace.state import Called
 from tracegrad.trace.texts import spell
 from tracegrad.trace.tracer import Tracer
 
@@ -89,6 +93,25 @@ def _get_logger(name: str | None = None) -> Any:
     return Logger(logging.getLogger(name))
 
 
+def _errors(category: type) -> tuple[Any, ...]:
+    """The filters of warnings, if one of them may make an error of warnings of a category; nothing if none does."""
+    known = [each for each in warnings.filters if issubclass(category, each[2])]
+    return (*known,) if any(each[0] == "error" for each in known) else ()
+
+
+@functools.wraps(warnings.warn)
+def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **options: Any) -> None:
+    """`warnings.warn`; whether that may be an error is a guard."""
+    tell()
+    release()
+    trace = current_trace()
+    if trace is not None and trace.world.open:
+        kind = type(message) if isinstance(message, Warning) else category or UserWarning
+        if isinstance(kind, type):
+            trace.world.assume(Called(_errors, (kind,)), "equals", _errors(kind))
+    warnings.warn(message, category, stacklevel + 1, source, **options)
+
+
 def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes a text of numbers in containers, which the trace depends on."""
 
@@ -110,6 +133,7 @@ def _asked(x: Any) -> Any:
 # By the identity of what they replace.
 TALK: dict[int, Any] = {
     id(logging.getLogger): _get_logger,
+    id(warnings.warn): _warn,
     id(json.dump): _writes(json.dump),
     id(json.dumps): _writes(json.dumps),
     **{id(getattr(logging, name)): _logs(getattr(logging, name)) for name in _LEVELS},
