@@ -161,6 +161,47 @@ def test_memory_formats_have_names() -> None:
     assert x.contiguous(memory_format=tg.contiguous_format) is x
 
 
+_IN_A_FORMAT: dict[str, Any] = {
+    "clone": lambda x, **kw: x.clone(**kw), "contiguous": lambda x, **kw: x.contiguous(**kw),
+    "to": lambda x, **kw: x.to(tg.float32, **kw), "double": lambda x, **kw: x.double(**kw),
+    "type": lambda x, **kw: x.type(tg.float32, **kw), "cpu": lambda x, **kw: x.cpu(**kw),
+    "is_contiguous": lambda x, **kw: x.is_contiguous(**kw), "zeros_like": tg.zeros_like, "ones_like": tg.ones_like,
+    "empty_like": tg.empty_like, "full_like": lambda x, **kw: tg.full_like(x, 2.0, **kw), "rand_like": tg.rand_like,
+    "randn_like": tg.randn_like, "randint_like": lambda x, **kw: tg.randint_like(x, 1, 5, **kw),
+    "empty": lambda x, **kw: tg.empty(x.shape, **kw),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _IN_A_FORMAT)
+def test_memory_formats_are_taken_or_refused_by_name(name: str) -> None:
+    x, call = tg.ones(2, 3, 4, 5), _IN_A_FORMAT[name]
+    for given in (None, tg.preserve_format, tg.contiguous_format):
+        for run in (call, call if name == "randint_like" else tg.trace(call)):  # which is not drawn in traces
+            assert getattr(run(x, memory_format=given), "shape", x.shape) == x.shape
+    for given in (tg.channels_last, tg.channels_last_3d):
+        with pytest.raises(tg.UnsupportedError, match=rf"{name}\(memory_format={given}\).*leave memory_format out"):
+            call(x, memory_format=given)
+    with pytest.raises(TypeError, match=rf"{name}\(\): argument 'memory_format' must be torch.memory_format, not str"):
+        call(x, memory_format="rows")
+
+
+def test_tensors_are_made_in_the_memory_that_there_is() -> None:
+    x = tg.ones(2)
+    assert (x.layout, x.is_pinned()) == (tg.strided, False)
+    for make in (tg.zeros, tg.ones, tg.empty, tg.rand, tg.randn, tg.arange, tg.eye, x.new_zeros, x.new_ones):
+        assert make(2, layout=tg.strided, pin_memory=False).dtype in (tg.float64, tg.int64)
+        with pytest.raises(tg.UnsupportedError, match="layout=sparse_coo"):
+            make(2, layout="sparse_coo")
+        with pytest.raises(RuntimeError, match="leave pin_memory out"):
+            make(2, pin_memory=True)
+    assert tg.tensor([1.0], pin_memory=False).tolist() == x.new_tensor([1.0], pin_memory=False).tolist() == [1.0]
+    with pytest.raises(RuntimeError, match="no device 'cuda'"):
+        tg.tensor([1.0], pin_memory=True)
+    assert tg.nn.Linear(2, 3).to(memory_format=tg.contiguous_format).weight.shape == (3, 2)
+    with pytest.raises(tg.UnsupportedError, match="channels_last"):
+        tg.nn.Linear(2, 3).to(memory_format=tg.channels_last)
+
+
 def test_rows_of_an_embedding_are_scaled_down_where_they_are_asked_for() -> None:
     weight = tg.tensor([[3.0, 4.0], [0.1, 0.2], [6.0, 8.0]], requires_grad=True)
     rows = F.embedding(tg.tensor([0, 0]), weight, max_norm=1.0)

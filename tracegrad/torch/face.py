@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.avals import Size
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from tracegrad.torch.functions import nn_functional
+from tracegrad.torch.functions import formats, nn_functional
 from tracegrad.torch.functions.of_methods import OF_METHODS
 from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
@@ -25,6 +25,13 @@ _LAYERS = (
     "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm", "margin_ranking_loss",
     "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
     "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
+)  # fmt: skip
+
+# What takes layout=, pin_memory= and memory_format=.
+_WITH_MEMORY = (
+    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "normal", "ones", "ones_like",
+    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "range", "zeros",
+    "zeros_like",
 )  # fmt: skip
 
 NAMES: dict[str, Any] = {
@@ -45,6 +52,7 @@ NAMES: dict[str, Any] = {
         for module in (dtypes, devices, factories, kinds, random, conversion)
         for name in module.__all__
     },
+    **{name: getattr(formats, name) for name in formats.__all__ if not callable(getattr(formats, name))},
     **{name: getattr(nn_functional, name) for name in _LAYERS},
     "e": math.e,
     "inf": math.inf,
@@ -54,4 +62,5 @@ NAMES: dict[str, Any] = {
     **OF_METHODS,
     **FUNCTIONS,
 }
+NAMES.update({name: formats.with_memory(NAMES[name], name) for name in _WITH_MEMORY if name in NAMES})
 NAMES.update({name: with_out(name, NAMES[name]) for name in WITH_OUT if name in NAMES})

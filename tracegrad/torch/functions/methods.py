@@ -31,6 +31,7 @@ from tracegrad.ops import linear
 from tracegrad.ops.op import Carrier, named
 from tracegrad.torch.functions import complex_numbers, parts, products, promotion, registry
 from tracegrad.torch.functions.dims import SizeError, broadcast_shapes, dim_of, lengths, not_real, size_error, type_name
+from tracegrad.torch.functions.formats import check_format
 
 __all__ = ["TensorMethods"]
 
@@ -301,11 +302,13 @@ class TensorMethods:
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in memory in row-major order; inside a trace, where there is no memory, True."""
+        check_format("is_contiguous", memory_format)
         array = getattr(self, "array", None)
         return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
 
     def contiguous(self, memory_format: Any = None) -> Any:
         """The Tensor itself if it is contiguous, else a copy."""
+        check_format("contiguous", memory_format)
         return self if self.is_contiguous() else self.clone()
 
     # -- Python's protocols --------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tracegrad.torch.functions.dims import (
     one,
     size_error,
 )  # fmt: skip
+from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.functions.registry import function, method
 
 __all__ = ["expanded", "reshape", "squeeze", "transpose", "unsqueeze", "wanted_shape"]
@@ -395,6 +396,7 @@ def clone(input: Any, *, memory_format: Any = None) -> Any:
     >>> clone(np.ones(2)).tolist()
     [1.0, 1.0]
     """
+    check_format("clone", memory_format)
     x = one(input)
     return x.clone() if hasattr(x, "clone") else copied(x)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import supported
+from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.nn.hooks import Hooked, called
 from tracegrad.torch.nn.parameter import Buffer, Parameter
 from tracegrad.torch.nn.state import Stateful
@@ -253,7 +254,9 @@ class Module(Walked, Stateful, Hooked):
                 self._buffers[name] = fn(buffer)
         return self
 
-    def to(self, *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Any:
+    def to(
+        self, *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None
+    ) -> Any:
         """Convert the floating parameters and buffers, in place: `to(dtype)`, `to(device, dtype)`, `to(tensor)`.
 
         TypeError for a dtype that is neither floating nor complex, RuntimeError for a device other than the CPU.
@@ -262,6 +265,7 @@ class Module(Walked, Stateful, Hooked):
         >>> Linear(2, 1).to("float32").weight.dtype
         dtype('float32')
         """
+        check_format("to", memory_format)
         for given in args:
             if isinstance(given, Tensor):
                 dtype = given.dtype

@@ -15,6 +15,7 @@ from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, located
 from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Carrier, named
+from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.tape.dtypes import DTYPES
 from tracegrad.torch.tape.factories import check_device, tensor_method
 from tracegrad.torch.tape.tensor import Tensor, held
@@ -53,6 +54,7 @@ def to(
     >>> to(tensor([1.0, 2.0]), np.int64)
     tensor([1, 2])
     """
+    check_format("to", memory_format)
     for given in args[:2]:
         if isinstance(given, Carrier | np.ndarray):
             other = given
@@ -67,7 +69,8 @@ def to(
 
 
 def _to_dtype(name: str, dtype: np.dtype[Any]) -> None:
-    def convert(self: Any) -> Any:
+    def convert(self: Any, memory_format: Any = None) -> Any:
+        check_format(name, memory_format)
         return _converted(self, dtype)
 
     convert.__name__ = convert.__qualname__ = name
@@ -83,7 +86,7 @@ for _name, _kind in {
 
 
 @tensor_method("bfloat16")
-def bfloat16(self: Any) -> Any:
+def bfloat16(self: Any, memory_format: Any = None) -> Any:
     """Not supported: NumPy has no bfloat16."""
     raise DTypeError(located("tracegrad does not support bfloat16; supported are float16, float32 and float64"))
 
@@ -109,13 +112,14 @@ _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 
 
 @tensor_method("type")
-def type_(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type_(self: Any, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     """The name of this kind of Tensor ("tracegrad.DoubleTensor"), or this Tensor in `dtype`, which may be such a name.
 
     >>> from tracegrad import tensor
     >>> type_(tensor([1.0]))
     'tracegrad.DoubleTensor'
     """
+    check_format("type", memory_format)
     if dtype is None:
         return f"tracegrad.{_TYPES[self.dtype.name]}Tensor"
     if isinstance(dtype, str):
@@ -124,13 +128,14 @@ def type_(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 @tensor_method("cpu")
-def cpu(self: Any) -> Any:
+def cpu(self: Any, memory_format: Any = None) -> Any:
     """This Tensor: there is no other device."""
+    check_format("cpu", memory_format)
     return self
 
 
 @tensor_method("cuda")
-def cuda(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
+def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     """RuntimeError: there is no such device."""
     check_device("cuda")
 

@@ -1,10 +1,12 @@
-"""Where Tensors are, in PyTorch's words: on the CPU."""
+"""Where Tensors are, and how they lie there, in PyTorch's words: on the CPU, at strides."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tracegrad.errors import located
+from tracegrad.torch.functions.formats import strided, with_memory
+from tracegrad.torch.tape import factories
 from tracegrad.torch.tape.tensor import Tensor
 
 __all__ = ["device"]
@@ -51,5 +53,18 @@ def _never(name: str) -> property:
     return property(is_it)
 
 
+def _layout(self: Any) -> str:
+    """How the elements lie in memory: at distances, the strides."""
+    return strided
+
+
+def is_pinned(self: Any) -> bool:
+    """False: there is no other device that the memory could be locked for."""
+    return False
+
+
+Tensor.layout, Tensor.is_pinned = property(_layout), is_pinned  # type: ignore[attr-defined]
+for _name in ("new_empty", "new_full", "new_ones", "new_zeros"):
+    setattr(Tensor, _name, with_memory(getattr(factories, _name), _name))
 for _name in ("is_cuda", "is_meta", "is_mkldnn", "is_nested", "is_quantized", "is_sparse", "is_xpu"):
     setattr(Tensor, _name, _never(_name))

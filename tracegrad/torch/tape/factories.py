@@ -172,7 +172,7 @@ def _check_even(data: Any, dim: int = 1) -> None:
             _check_even(each, dim + 1)
 
 
-def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: Any = 0) -> Any:
     """A new leaf Tensor with a copy of `data`: a number, nested sequence (also of Tensors), ndarray or Tensor.
 
     Of a Tensor, `clone().detach()` says better what is meant, so there is a UserWarning. ShapeError (a ValueError) if
@@ -181,7 +181,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     >>> tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
-    check_device(device)
+    check_device("cuda" if pin_memory else device)  # for which memory is pinned
     if isinstance(data, Tensor):
         warnings.warn(located(_COPY), UserWarning, stacklevel=2)
     return wrap(_made(data, dtype, True), requires_grad)

@@ -1,4 +1,4 @@
-"""PyTorch's older names of Tensors by dtype, `LongTensor([1, 2])`, and names of memory formats: there is one here."""
+"""PyTorch's older names of Tensors by dtype, `LongTensor([1, 2])`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tracegrad.torch.tape.tensor import Tensor
 
 __all__ = [
     "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor",
-    "ShortTensor", "contiguous_format", "preserve_format",
+    "ShortTensor",
 ]  # fmt: skip
-
-preserve_format, contiguous_format = "torch.preserve_format", "torch.contiguous_format"
 
 
 class _Kind(type):

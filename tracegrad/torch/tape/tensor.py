@@ -21,6 +21,7 @@ from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import cast, fresh, reshape
 from tracegrad.ops.op import Carrier, Level
 from tracegrad.torch.functions.dims import broadcast_shapes, not_real
+from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.functions.methods import TensorMethods
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine, ndarrays, views
@@ -173,8 +174,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         """How often the memory of this Tensor has been updated in place."""
         if self._counter is None:
             raise RuntimeError(located("Inference tensors do not track version counter."))
-        version: int = self._counter[0]
-        return version
+        return int(self._counter[0])
 
     def is_inference(self) -> bool:
         """Whether this Tensor was made in inference mode."""
@@ -225,6 +225,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     def clone(self, *, memory_format: Any = None) -> Any:
         """A copy, which derivatives flow through."""
+        check_format("clone", memory_format)
         return self._result(fresh, (self,), (self.array,), {"tag": 0}, self._copied()).named("CloneBackward0")
 
     _alias = clone

@@ -1,0 +1,65 @@
+"""How PyTorch's programs say where a Tensor lies in memory: `memory_format=`, `layout=`, `pin_memory=`.
+
+Tensors are strided arrays of the CPU's. Of their formats there are two here, the one that keeps an order of elements
+and row-major order; those with channels last are refused by name. What is no format or layout is a TypeError.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.errors import UnsupportedError, located
+
+__all__ = [
+    "channels_last", "channels_last_3d", "check_format", "contiguous_format", "preserve_format", "strided",
+    "with_memory",
+]  # fmt: skip
+
+preserve_format, contiguous_format = "torch.preserve_format", "torch.contiguous_format"
+channels_last, channels_last_3d = "torch.channels_last", "torch.channels_last_3d"
+strided = "torch.strided"
+
+
+def check_format(name: str, memory_format: Any) -> None:
+    """UnsupportedError unless the function `name` can have its result in this format."""
+    if memory_format is None or memory_format in (preserve_format, contiguous_format):
+        return
+    if memory_format in (channels_last, channels_last_3d):
+        raise UnsupportedError(
+            located(
+                f"{name}(memory_format={memory_format}): Tensors are made in row-major order; leave memory_format out, "
+                "which changes no value"
+            )
+        )
+    kind = type(memory_format).__name__
+    raise TypeError(located(f"{name}(): argument 'memory_format' must be torch.memory_format, not {kind}"))
+
+
+def with_memory(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`fn`, which may be told by `layout=`, `pin_memory=` and `memory_format=` what holds of all Tensors here."""
+
+    def call(
+        *args: Any, layout: Any = None, pin_memory: Any = False, memory_format: Any = None, **kwargs: Any
+    ) -> Any:  # fmt: skip
+        if layout is not None and layout != strided:
+            raise UnsupportedError(located(f"{name}(layout={layout}): Tensors are dense; make it without a layout"))
+        if pin_memory:
+            raise RuntimeError(located(f"{name}(pin_memory=True): tracegrad computes on the CPU; leave pin_memory out"))
+        check_format(name, memory_format)
+        return fn(*args, **kwargs)
+
+    called: Any = call
+    called.__signature__ = _together(inspect.signature(fn), inspect.signature(call))
+    called.__name__, called.__qualname__, called.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
+    called.__module__, called.__wrapped__ = fn.__module__, fn
+    return call
+
+
+def _together(own: inspect.Signature, added: inspect.Signature) -> inspect.Signature:
+    """The signature of a function that has these parameters as well."""
+    own_ones = list(own.parameters.values())
+    more = [p for p in added.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    at = next((k for k, p in enumerate(own_ones) if p.kind is p.VAR_KEYWORD), len(own_ones))
+    return own.replace(parameters=[*own_ones[:at], *more, *own_ones[at:]])
