@@ -106,3 +106,45 @@ def test_complex_matrices_have_scipys_values_and_slopes_of_differences(name: str
         slope, want = tg.grad(named(of, name))(z), differences(of, z, v)
         assert np.sum(np.real(np.conj(slope) * v)) == pytest.approx(want, rel=1e-7, abs=1e-8)
         assert tg.jvp(named(of, name), (z,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-8)
+
+
+SINGULAR = {
+    "zeros": np.zeros((2, 2)), "a number": np.zeros((1, 1)), "a diagonal": np.diag([1.0, 0.0]),
+    "lower rank": np.array([[2.0, 1.0], [4.0, 2.0]]), "nearly": np.diag([1.0, 1e-310]),
+}  # fmt: skip
+OF_SINGULAR: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
+    "sqrtm": (la.sqrtm, tuple(SINGULAR)),
+    "logm": (la.logm, ("zeros", "a number", "a diagonal")),
+    "solve_sylvester": (lambda x: la.solve_sylvester(x, x.T, x + np.eye(len(x))), ("zeros", "a number", "a diagonal")),
+    "solve_continuous_lyapunov": (lambda x: la.solve_continuous_lyapunov(x, x), tuple(SINGULAR)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OF_SINGULAR)
+def test_there_is_no_derivative_where_what_is_solved_is_singular(name: str) -> None:
+    function, where = OF_SINGULAR[name]
+    weights = np.array([[1.0, 0.3], [-0.7, 2.0]])
+
+    def weighted(x: Any) -> Any:
+        return np.sum(function(x) * weights[: len(x), : len(x)])
+
+    def along(x: Any) -> Any:
+        return tg.jvp(weighted, (x,), (np.ones(x.shape),))[1]
+
+    for at in where:
+        x = SINGULAR[at]
+        slope = tg.grad(weighted)
+        found = [slope(x), along(x)]
+        with tg.disable_jit():
+            found += [slope(x), along(x), tg.jvp(slope, (x,), (np.ones(x.shape),))[1]]
+        for i, each in enumerate(found):
+            assert np.isnan(each).any(), (at, i, each)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_derivative_that_a_singular_matrix_has_is_kept() -> None:
+    # Along what a square root of lower rank stays in, and of a logarithm of a number that is small.
+    np.testing.assert_allclose(tg.grad(lambda x: np.sum(la.sqrtm(x)))(np.ones((2, 2))), np.full((2, 2), 2**-1.5))
+    small = np.diag([1.0, 1e-20])
+    np.testing.assert_allclose(tg.grad(lambda x: np.trace(la.logm(x)))(small), np.diag([1.0, 1e20]), atol=1e-9)

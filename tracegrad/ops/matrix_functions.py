@@ -143,24 +143,39 @@ def _() -> Any:
 
 
 # -- Sylvester's equation, square roots and logarithms ---------------------------------------------------------------
+def _size(x: Any) -> Any:
+    return np.max(np.abs(x), initial=0.0)
+
+
+def _has_digits(found: Any, a: Any, b: Any, q: Any) -> bool:
+    """Whether rounding leaves any digits: LAPACK perturbs an equation that is singular, without a word."""
+    most = 8 * max(q.shape) * np.finfo(q.dtype).eps * (_size(a) + _size(b)) * _size(found)
+    return bool(_size(q) > most if _size(a) + _size(b) else _size(q) == 0) or not found.any()
+
+
 @primitive(on_complex=AS_WRITTEN)
-def sylvester(a: Any, b: Any, q: Any) -> Any:
-    """The x with a @ x + x @ b = q."""
+def sylvester(a: Any, b: Any, q: Any, *, checked: bool) -> Any:
+    """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan where the equation is singular."""
     from scipy.linalg import solve_sylvester
 
-    return _each(solve_sylvester, q.shape[-2:], q.dtype, a, b, q)
+    def known(a: Any, b: Any, q: Any) -> Any:
+        if all(np.isfinite(x).all() for x in (a, b, q)) and _has_digits(found := solve_sylvester(a, b, q), a, b, q):
+            return found
+        return np.nan
+
+    return _each(known if checked else solve_sylvester, q.shape[-2:], q.dtype, a, b, q)
 
 
 @sylvester.def_aval
-def _(a: Aval, b: Aval, q: Aval) -> Aval:
+def _(a: Aval, b: Aval, q: Aval, *, checked: bool) -> Aval:
     if square("sylvester", a).shape[-1] != q.shape[-2] or square("sylvester", b).shape[-1] != q.shape[-1]:
         raise ShapeError(f"sylvester: incompatible matrices for the equation AX + XB = Q: {a}, {b} and {q}")
     return q
 
 
 @sylvester.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any) -> list[Any]:
-    found = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct)
+def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any, *, checked: bool) -> list[Any]:
+    found = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct, checked=True)
     flipped = matrix_transpose(_conj(ans))
     each = (
         lambda: negative(matmul(found, flipped)),
@@ -172,8 +187,9 @@ def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any) -> list[Any]:
 
 @sylvester.def_samples
 def _() -> Any:
-    yield (well_conditioned((3, 3)), well_conditioned((2, 2), seed=1), uniform((3, 2))), {}
-    yield (well_conditioned((2, 9, 9)), well_conditioned((2, 9, 9), seed=1), uniform((2, 9, 9))), {}
+    yield (well_conditioned((3, 3)), well_conditioned((2, 2), seed=1), uniform((3, 2))), {"checked": False}
+    several = well_conditioned((2, 9, 9)), well_conditioned((2, 9, 9), seed=1), uniform((2, 9, 9))
+    yield several, {"checked": True}
 
 
 def _real(function: str, x: Any) -> Any:
@@ -205,7 +221,7 @@ def _(x: Aval) -> Aval:
 @sqrtm.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
     flipped = matrix_transpose(ans)
-    return sylvester(flipped, flipped, ct)
+    return sylvester(flipped, flipped, ct, checked=True)
 
 
 @sqrtm.def_samples
@@ -214,31 +230,50 @@ def _() -> Any:
     yield (well_conditioned((2, 9, 9)),), {}
 
 
+def _is_regular(x: Any) -> bool:
+    """Whether `x` is finite, and no eigenvalue of it is 0, or nothing but rounding: SciPy takes another number then."""
+    if not np.isfinite(x).all():
+        return False
+    if not (np.tril(x, -1).any() and np.triu(x, 1).any()):
+        return bool(np.diag(x).all())
+    sizes = np.abs(np.linalg.eigvals(x))
+    return bool(sizes.min() > 4 * len(x) * np.finfo(x.dtype).eps * sizes.max())
+
+
 @primitive()
-def logm(x: Any) -> Any:
-    """The logarithm of matrices that have a real one."""
-    return _each(lambda y: _real("logm", y), x.shape[-2:], x.dtype, x)
+def logm(x: Any, *, checked: bool) -> Any:
+    """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan of those that are
+    singular."""
+
+    def found(x: Any) -> Any:
+        return _real("logm", x) if not checked or _is_regular(x) else np.nan
+
+    return _each(found, x.shape[-2:], x.dtype, x)
 
 
 @logm.def_aval
-def _(x: Aval) -> Aval:
+def _(x: Aval, *, checked: bool) -> Aval:
     return square("logm", x)
 
 
+def _checked_logm(x: Any) -> Any:
+    return logm(x, checked=True)
+
+
 @logm.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
-    return along_matrix(logm, matrix_transpose(x), ct)
+def _(ct: Any, ans: Any, x: Any, *, checked: bool) -> Any:
+    return along_matrix(_checked_logm, matrix_transpose(x), ct)
 
 
 @logm.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> Any:
-    return along_matrix(logm, x, tangents[0])
+def _(tangents: Any, ans: Any, x: Any, *, checked: bool) -> Any:
+    return along_matrix(_checked_logm, x, tangents[0])
 
 
 @logm.def_samples
 def _() -> Any:
-    yield (well_conditioned((3, 3)),), {}
-    yield (well_conditioned((2, 4, 4)),), {}
+    yield (well_conditioned((3, 3)),), {"checked": False}
+    yield (well_conditioned((2, 4, 4)),), {"checked": True}
 
 
 # -- null space ----------------------------------------------------------------------------------------------------

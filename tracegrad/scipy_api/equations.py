@@ -28,13 +28,13 @@ def _adjoint(x: Any) -> Any:
 
 @entry("solve_sylvester")
 def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
-    return matrix_functions.sylvester(*promoted([to_float(x) for x in arrays(a, b, q)]))
+    return matrix_functions.sylvester(*promoted([to_float(x) for x in arrays(a, b, q)]), checked=False)
 
 
 @entry("solve_continuous_lyapunov")
 def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
     x, y = promoted([to_float(x) for x in arrays(a, q)])
-    return matrix_functions.sylvester(x, _adjoint(x), y)
+    return matrix_functions.sylvester(x, _adjoint(x), y, checked=False)
 
 
 @entry("solve_discrete_lyapunov")
