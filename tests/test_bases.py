@@ -194,14 +194,48 @@ def test_classes_are_asked_of_values_as_in_python():
     assert gradient == pytest.approx(2 * (total + 0.5))
 
 
-def test_an_error_of_a_call_on_the_tape_says_that_memory_is_shared():
+def _scaled_by_bits() -> tuple[Any, Any]:
+    """A function that writes to an array, and reads its bytes."""
     whole = np.arange(3.0)
     bits = whole.view(np.int64)
 
     def f(x):
         whole[0] = x
-        return x * float(bits[0])
+        return x * float(bits[0] // 10**15)
 
+    return f, whole
+
+
+def test_a_call_that_reads_the_bytes_of_what_it_writes_runs_plainly_with_one_warning():
+    (f, whole), (traced, other) = _scaled_by_bits(), _scaled_by_bits()
+    traced = tg.trace(traced)
+    with pytest.warns(tg.PerformanceWarning, match=r"variable whole, which it writes to, shares .*\.py:\d+"):
+        assert traced(0.5) == f(0.5)
+    for x in (0.25, 3.0):
+        assert traced(x) == f(x)
+        np.testing.assert_array_equal(whole, other)
+
+
+def test_a_call_that_writes_to_an_array_that_is_read_only_now_runs_plainly_with_one_warning():
+    sealed = np.zeros(2)
+
+    @tg.trace
+    def f(x):
+        sealed[0] = x
+        return sealed * 2.0
+
+    f(1.0)
+    sealed.flags.writeable = False
+    with (
+        pytest.warns(tg.PerformanceWarning, match="sealed cannot be written to: the array is read-only"),
+        pytest.raises(ValueError, match="read-only"),
+    ):
+        f(2.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
+def test_an_error_of_a_call_on_the_tape_says_that_memory_is_shared():
+    f, _ = _scaled_by_bits()
     with pytest.raises(TracegradError, match="shares memory with something else"):
         tg.grad(f)(0.5)
 

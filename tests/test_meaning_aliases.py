@@ -25,6 +25,7 @@ class State:
     w: Any
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @program
 def test_a_dict_that_is_two_arguments(trace: Any) -> Any:
     @trace
@@ -38,6 +39,7 @@ def test_a_dict_that_is_two_arguments(trace: Any) -> Any:
         yield f(first, second), p, q
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @program
 def test_a_list_that_is_two_arguments(trace: Any) -> Any:
     @trace
@@ -51,6 +53,7 @@ def test_a_list_that_is_two_arguments(trace: Any) -> Any:
         yield f(first, second), p, q
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @program
 def test_a_dataclass_that_is_two_arguments(trace: Any) -> Any:
     @trace
@@ -65,6 +68,7 @@ def test_a_dataclass_that_is_two_arguments(trace: Any) -> Any:
         yield f(first, second, np.ones(2)), a, b
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @program
 def test_an_argument_that_is_read_as_a_captured_variable_too(trace: Any) -> Any:
     params, log = {"n": np.ones(2)}, [1.0]
@@ -86,6 +90,7 @@ def test_an_argument_that_is_read_as_a_captured_variable_too(trace: Any) -> Any:
         yield g(seen, np.ones(2)), log
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @program
 def test_captured_containers_that_become_one(trace: Any) -> Any:
     box = Box(a={"n": 1}, b={"n": 1}, c=[], d=[], e=State(1.0, 0), f=State(1.0, 0))

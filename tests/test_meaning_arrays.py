@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from meaning import attempt, program
 
 import tracegrad as tg
@@ -99,6 +100,7 @@ def test_views_of_arguments_are_updated(trace: Any) -> Any:
         yield centre(img), img
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @program
 def test_overlapping_arguments(trace: Any) -> Any:
     @trace
@@ -153,6 +155,7 @@ def test_arrays_of_other_layouts_and_dtypes(trace: Any) -> Any:
         yield attempt(f, x), x
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be written to:tracegrad.PerformanceWarning")
 @program
 def test_arrays_that_cannot_be_written(trace: Any) -> Any:
     @trace

@@ -200,6 +200,7 @@ ARRAYS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @pytest.mark.parametrize("form", ARRAYS)
 @pytest.mark.parametrize("mode", ["traced", "disabled"])
 @pytest.mark.parametrize("order", [(0, 0, 0, 1, 1, 1, 1, 0), (0, 1, 0, 0, 1, 1, 0, 1)])

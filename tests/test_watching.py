@@ -363,6 +363,7 @@ def test_an_item_that_is_returned_is_the_item_itself() -> None:
     assert mine[0] is theirs
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 def test_an_item_that_is_updated_is_the_item_itself() -> None:
     def f(p: Any) -> Any:
         p["a"] += p["bb"]
@@ -450,6 +451,7 @@ def stored(x: Any, y: Any) -> Any:
     return STORE.sum() + x.sum()
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_is_written_shares_memory_with_no_argument_or_the_call_is_run_plainly(
     place: int, slow: list[str], monkeypatch: pytest.MonkeyPatch
@@ -471,6 +473,7 @@ def test_what_is_written_shares_memory_with_no_argument_or_the_call_is_run_plain
         slow.clear()
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be written to:tracegrad.PerformanceWarning")
 def test_what_is_written_is_writeable(monkeypatch: pytest.MonkeyPatch) -> None:
     f = warmed(stored, X, Y)
     store = np.zeros(3)
@@ -563,6 +566,7 @@ def test_a_key_that_is_missed_and_then_written_is_where_python_has_it(monkeypatc
     assert seen[0] == seen[1]
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 def test_the_portable_way_looks_at_what_is_written(slow: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracegrad.runtime.image.make_callable", make_portable)
     memory = np.zeros(6)

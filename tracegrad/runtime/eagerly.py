@@ -86,7 +86,9 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
     effects: Sequence[Effect] = call.writes
     if found is not None:
         world, effects = found[0].trace.world, found[0].trace.effects
-        why = f"{why}; {_shared_memory(found[0].trace)}" if why else _shared_memory(found[0].trace)
+        with on_call(call):
+            shared = _shared_memory(found[0].trace)
+        why = f"{why}; {shared}" if why else shared
         if world.class_asked:  # on the tape a value has another class
             raise UnsupportedError(f"{world.class_asked}: {why}")
     require_nothing_taken(call, why)
@@ -105,6 +107,7 @@ def as_memory_is(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs
     """A call that is compiled, but writes to what is also something else that it reads: its graph does not know that,
     so that it runs as plain Python, or as it is recorded."""
     why = _shared_memory(trace)
+    function.told.plain(function.name, why)
     if not function.has_plain:
         return once(function, call, args, kwargs, "")
     with plainly(why):
@@ -112,7 +115,11 @@ def as_memory_is(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs
 
 
 def _shared_memory(trace: Trace) -> str:
-    written = " and ".join(sorted({str(e.memory) for e in trace.effects if e.memory is not None}))
+    """Why a call cannot write as its graph does. Within `on_call`."""
+    sealed = [source for source in trace.written if not source.read().flags.writeable]
+    if sealed:
+        return f"{sealed[0]} cannot be written to: the array is read-only"
+    written = " and ".join(sorted({str(source) for source in trace.written}))
     return f"{written or 'a container'}, which it writes to, shares memory with something else that it reads"
 
 
