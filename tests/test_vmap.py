@@ -409,3 +409,79 @@ def test_errors_are_of_the_kinds_of_tracegrad_too() -> None:
 def test_an_error_of_an_op_names_the_line_of_one_example() -> None:
     with pytest.raises(ShapeError, match=r"test_vmap\.py"):
         tg.vmap(lambda x: x + np.ones(2))(X)
+
+
+def scaled_in_place(x: Any) -> Any:
+    return x.mul_(2.0)
+
+
+def partly_in_place(x: Any) -> Any:
+    x[0] = 5.0
+    x[1:].sub_(x[:-1])
+    return x.sum()
+
+
+def in_a_dict(x: Any) -> Any:
+    found = {"x": x}
+    found["x"] += 1.0
+    return found
+
+
+def set_to_a_number(x: Any) -> Any:
+    x.fill_(3.0)
+    return x.sum()
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("f", [scaled_in_place, partly_in_place, in_a_dict, set_to_a_number])
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_tensors_are_updated_in_place_as_by_a_loop(f: Any, axis: int, chunk: int | None) -> None:
+    mapped, looped = (tg.arange(12.0).reshape(3, 4) for _ in range(2))
+    plain = tg.arange(12.0).reshape(3, 4)
+    for _ in range(3):
+        result = tg.tree.leaves(tg.func.vmap(f, in_dims=axis, chunk_size=chunk)(mapped))[0]
+        rows = [tg.tree.leaves(f(row))[0].clone() for row in looped.unbind(axis)]
+        with tg.disable_jit():
+            tg.func.vmap(f, in_dims=axis)(plain)
+        np.testing.assert_array_equal(result, tg.stack(rows))
+        np.testing.assert_array_equal(mapped, looped)
+        np.testing.assert_array_equal(plain, looped)
+
+
+def test_a_result_that_is_the_updated_argument_shares_its_memory() -> None:
+    x = tg.ones(2, 3)
+    result = tg.func.vmap(scaled_in_place)(x)
+    x.add_(1.0)
+    np.testing.assert_array_equal(result, np.full((2, 3), 3.0))
+
+
+def test_updates_in_place_have_derivatives() -> None:
+    def run(scaled: Any) -> list[Any]:
+        x = tg.arange(4.0).reshape(2, 2).requires_grad_()
+        w = tg.tensor([2.0, 3.0], requires_grad=True)
+        result, z = scaled(x * 1.0, w)
+        (result.sum() + z.sum()).backward()
+        return [result.detach(), z.detach(), x.grad, w.grad]
+
+    in_place = run(lambda z, w: (tg.func.vmap(lambda row: (row.mul_(w) ** 2).sum())(z), z))
+    for a, b in zip(in_place, run(lambda z, w: (((z * w) ** 2).sum(1), z * w))):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_updates_in_place_go_through_nested_vmaps() -> None:
+    x = tg.arange(16.0).reshape(2, 2, 2, 2)
+    tg.func.vmap(tg.func.vmap(scaled_in_place), in_dims=1)(x)
+    np.testing.assert_array_equal(x, 2.0 * np.arange(16.0).reshape(2, 2, 2, 2))
+
+
+def test_what_vmap_cannot_update_is_refused_by_name() -> None:
+    y = tg.ones(2)
+    for update in (lambda x: y.add_(x), lambda x: y.add_(1.0)):
+        with pytest.raises(UnsupportedError, match=r"array from outside of .*test_vmap.py:\d+.*x = x.clone\(\)"):
+            tg.func.vmap(update)(tg.ones(3, 2))
+    with pytest.raises(UnsupportedError, match=r"an argument a view of itself; say x = x.unsqueeze\(0\)"):
+        tg.func.vmap(lambda x: x.unsqueeze_(0))(tg.ones(3, 2))
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        tg.func.vmap(scaled_in_place)(tg.ones(3, 2, requires_grad=True))
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+        tg.func.vmap(scaled_in_place)(tg.ones(3, 1).expand(3, 2))

@@ -22,9 +22,12 @@ from tracegrad.avals import Aval
 from tracegrad.ops.forms import Reshape
 
 __all__ = [
-    "StandIn", "arranged", "axes_in_memory", "has_order", "in_order", "is_row_major", "laid_out", "order_of", "relaid",
-    "spread", "stand_in", "view_by", "with_strides_of",
+    "UNKNOWN", "StandIn", "arranged", "axes_in_memory", "has_order", "in_order", "is_row_major", "laid_out", "order_of",
+    "relaid", "spread", "stand_in", "view_by", "with_strides_of",
 ]  # fmt: skip
+
+# Of the bits of what is asked of the memory of values in a trace: that nobody knows it, as of the arguments of regions.
+UNKNOWN = 1
 
 StandIn = np.ndarray[Any, Any]
 Strides = tuple[int, ...]

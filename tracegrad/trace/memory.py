@@ -18,12 +18,9 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
-from tracegrad.ops.memory import StandIn, is_row_major, order_of, spread, stand_in
+from tracegrad.ops.memory import UNKNOWN, StandIn, is_row_major, order_of, spread, stand_in
 
 __all__ = ["UNKNOWN", "Layout", "Memory", "axes_of"]
-
-# The bit of values whose layout nobody knows: the arguments of regions.
-UNKNOWN = 1
 
 
 class Layout(NamedTuple):

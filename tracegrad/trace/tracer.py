@@ -439,7 +439,8 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         if self.frozen is READ_ONLY or (odd and not self._place().flags.writeable):
             raise ValueError(READ_ONLY)
         if self.frozen:
-            raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
+            how = "x = x.copy(), of a Tensor x = x.clone()"
+            raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first ({how})"))
         new = self.builder.lift(np.asarray(new)[()] if is_literal(new) else new)
         if new.dtype != self.dtype:
             new = cast(new, dtype=self.dtype.name)

@@ -14,11 +14,12 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Aval, is_literal
-from tracegrad.errors import ShapeError, located
+from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.batching import picked, repeated, to_axis
+from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import concatenate, reshape, slice
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import current_trace
@@ -84,6 +85,7 @@ class _Batch:
         for k in self.places:
             axes[k] = _axis(axes[k], self.leaves[k], names[k], who)
             sizes[names[k]] = self.leaves[k].shape[axes[k]], axes[k]
+        self.axes = [axes[k] for k in self.places]
         self.size = _common(sizes, axis_size, who)
         self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.places]
 
@@ -143,14 +145,16 @@ def batched_call(
         given = {k: kwargs.pop(k) for k in statics if k in kwargs}
         batch = _Batch(args, kwargs, in_axes, axis_size, who)
         function = functools.partial(inlined(fun), **given) if given else inlined(fun)
+        updates = _Updates(batch, who)
         if current_trace() is None:
             outputs, many, structure = _one_by_one(function, batch, who)
         else:
-            outputs, many, structure = _at_once(function, batch, who, chunks)
+            outputs, many, structure = _at_once(function, batch, who, chunks, updates)
         result = tree.unflatten(structure, outputs)
         axes = _spread(_of_one(out_axes, result), result, f"{who}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
         placed = [_placed(*each, batch.size, who) for each in zip(outputs, many, axes, paths)]
+        updates.stand(placed, axes)
         return tree.unflatten(structure, as_tensors(placed, batch.leaves))
 
     return call
@@ -176,14 +180,60 @@ def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Descriptio
     return placed.copied() if isinstance(placed, Tracer) else placed  # no view of an argument, nor read-only
 
 
+class _Updates:
+    """What a function updates in place of the arguments that are Tensors: rows of these are what it has written."""
+
+    def __init__(self, batch: _Batch, who: Description):
+        self.batch, self.who = batch, who
+        self.places: list[int] = []  # of what is updated, among the arguments that are mapped
+        self.results: dict[int, int] = {}  # of the leaves of the result that are such an argument, which it is
+
+    def watched(self, given: Sequence[Any]) -> list[Any]:
+        """The arguments that are Tensors, which may be updated, as they are: the arrays and their nodes."""
+        for x in given:
+            if isinstance(x, TensorCarrier):
+                x.array.frozen = ""
+        return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in given]
+
+    def seen(self, given: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
+        """The arguments that have been updated; `result` is what the function has returned."""
+        tensors = [k for k, known in enumerate(before) if known is not None]
+        if any(given[k].array is not before[k][0] for k in tensors):
+            raise UnsupportedError(
+                located(f"{self.who} makes an argument a view of itself; say x = x.unsqueeze(0) for x.unsqueeze_(0)")
+            )
+        self.places = [k for k in tensors if given[k].array.node is not before[k][1]]
+        numbers = {id(given[k]): k for k in self.places}
+        self.results = {n: numbers[id(x)] for n, x in enumerate(tree.leaves(result)) if id(x) in numbers}
+        return [given[k] for k in self.places]
+
+    def write(self, rows: Sequence[Any], many: Sequence[bool]) -> None:
+        """Write the rows of what has been updated to the arguments of the call."""
+        for k, x, each in zip(self.places, rows, many):
+            value = _placed(x, each, self.batch.axes[k], "an argument", self.batch.size, self.who)
+            self._argument(k).copy_(value)
+
+    def stand(self, placed: list[Any], axes: Sequence[Any]) -> None:
+        """Let results that are an argument, updated, be views of that one."""
+        for n, k in self.results.items():
+            x, axis, to = self._argument(k), self.batch.axes[k], axes[n] % len(placed[n].shape)
+            placed[n] = x if axis == to else x.movedim(axis, to)
+
+    def _argument(self, k: int) -> Any:
+        return self.batch.leaves[self.batch.places[k]]
+
+
 def _at_once(
-    fun: Function, batch: _Batch, who: Description, chunks: Chunks | None
+    fun: Function, batch: _Batch, who: Description, chunks: Chunks | None, updates: _Updates
 ) -> tuple[list[Any], list[bool], tree.TreeDef]:
     """The outputs in the trace under way, which of them are batches, and the structure of the result."""
 
     def one(*given: Any) -> Any:
+        before = updates.watched(given)
         args, kwargs = batch.arguments(given)
-        return fun(*args, **kwargs)
+        result = fun(*args, **kwargs)
+        updated = updates.seen(given, before, result)
+        return (result, updated) if updated else result
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     examples = batch.size if chunks is None else min(chunks[0], batch.size)
@@ -193,13 +243,20 @@ def _at_once(
     def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
         return replay_batched(found.graph, size, flags, [*mapped, *found.captured])
 
+    for k in updates.places:
+        batch.mapped[k] = batch.mapped[k].clone()  # what a derivative needs of it is what it was
     with at_their_lines():
         if chunks is None or chunks[0] >= batch.size:
             outputs, many = rows(batch.size, batch.mapped)
         else:
             outputs, many = _in_chunks(rows, batch, *chunks)
     shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, found.weak)]
-    return shown, many, found.structure
+    if not updates.places:
+        return shown, many, found.structure
+    result, updated = tree.unflatten(found.structure, range(len(shown)))
+    count = len(shown) - len(updated)
+    updates.write(shown[count:], many[count:])
+    return shown[:count], many[:count], tree.structure(result)
 
 
 def _in_chunks(

@@ -16,6 +16,7 @@ import numpy as np
 
 from tracegrad.errors import READ_ONLY, located
 from tracegrad.ops.linear import cast, full
+from tracegrad.ops.memory import UNKNOWN
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual
 from tracegrad.torch.tape.aliasing import steps_of
@@ -234,6 +235,8 @@ def check_all(xs: Sequence[Any]) -> None:
 
 
 def _strides(x: Any) -> tuple[int, ...]:
+    if getattr(x.array, "asks", 0) & UNKNOWN:  # rows of what is asked itself, when they are written back
+        return ()
     return getattr(x.array, "strides", ())
 
 
