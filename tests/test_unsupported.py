@@ -30,7 +30,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "the argument order= of np.clip": lambda t: np.clip(t, 0, 1, order="F"),
     "np.exp writing into an ndarray": lambda t: np.exp(t, out=np.zeros((3, 4))),
     "ndarray.byteswap": lambda t: t.byteswap(),
-    "ndarray.tobytes": lambda t: t.tobytes(),
+    "ndarray.data": lambda t: t.data,
     "ndarray.view of a dtype of another size": lambda t: t.view(np.int32),
     "ndarray.view of another class": lambda t: t.view(np.matrix),
     "np.pad with mode=": lambda t: np.pad(t, 1, mode=lambda *args: None),

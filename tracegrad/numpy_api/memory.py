@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import supported
-from tracegrad.errors import OVERLAPPING, READ_ONLY
+from tracegrad.errors import OVERLAPPING, READ_ONLY, lost
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.memory import arranged, order_of, relaid, spread, stand_in
 
 __all__ = [
-    "Flags", "InRowMajorOrder", "dtype_of_view", "in_new_memory", "isfortran", "laid", "recomputed", "shares_memory",
-    "with_order",
+    "Flags", "InRowMajorOrder", "MemoryMethods", "dtype_of_view", "in_new_memory", "isfortran", "laid", "recomputed",
+    "shares_memory", "with_order",
 ]  # fmt: skip
 
 
@@ -157,3 +157,27 @@ def _compared(a: Any, b: Any) -> Any:
 def isfortran(a: Any) -> bool:
     """`np.isfortran`."""
     return bool(a._lying(a)[0].flags.fnc)
+
+
+class MemoryMethods:
+    """The methods and attributes of an ndarray that give its memory to others."""
+
+    __slots__ = ()
+    device = "cpu"
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """`ndarray.tobytes`: the elements as bytes, by which something may be remembered."""
+        x: Any = self
+        if x._is_differentiated() or x._comes_of_differentiated():
+            raise lost("tobytes()", "takes the elements of a value that is being differentiated, without a derivative")
+        if order not in (None, "C", "F"):
+            raise refuse(f"ndarray.tobytes(order={order!r})", "say in which order, C or F")
+        return np.asarray(x.concrete("tobytes()")).tobytes(order)
+
+    @property
+    def ctypes(self) -> Any:
+        raise refuse("ndarray.ctypes")
+
+    @property
+    def data(self) -> Any:
+        raise refuse("ndarray.data")

@@ -31,7 +31,7 @@ from tracegrad.numpy_api.by_value import compressed, nonzero
 from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
 from tracegrad.numpy_api.faces import Faced
 from tracegrad.numpy_api.flat import Flat
-from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
+from tracegrad.numpy_api.memory import InRowMajorOrder, MemoryMethods, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
@@ -125,7 +125,7 @@ def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) ->
     return method
 
 
-class ArrayMethods(Faced, ComplexMethods, InRowMajorOrder):
+class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     """What an ndarray can do, for a carrier."""
 
     __slots__ = ()
@@ -485,7 +485,7 @@ def _refused_method(name: str) -> Any:
     return method
 
 
-for _name in ("byteswap", "dump", "dumps", "getfield", "resize", "setfield", "setflags", "tobytes", "tofile"):
+for _name in ("byteswap", "dump", "dumps", "getfield", "resize", "setfield", "setflags", "to_device", "tofile"):
     setattr(ArrayMethods, _name, _refused_method(_name))
 for _name in ("choose", "put"):
     setattr(ArrayMethods, _name, _dispatched_method(_name))

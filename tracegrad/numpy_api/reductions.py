@@ -355,6 +355,8 @@ def _truth(x: Any) -> Any:
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """`np.array_equal`."""
+    if a1 is None or a2 is None:  # as what was remembered last
+        return a1 is a2
     x, y = arrays(a1, a2)
     if x.shape != y.shape:
         return False

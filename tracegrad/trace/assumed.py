@@ -289,7 +289,7 @@ class Assumptions:
             g.source.key
             for g in failed
             if g.holds_a(type(g.expected))
-            and (type(g.expected) is float or self.rewritten & {g.source.key, getattr(g.source.parent, "key", None)})
+            and (type(g.expected) is float or any(x.key in self.rewritten for x in _around(g.source)))
         ]
 
     def failures(self, captures: Sequence[Capture]) -> list[str]:
@@ -306,6 +306,11 @@ class Assumptions:
             if not (failed and guard.source.acts) and not guard.holds():
                 failed = True
                 yield guard
+
+
+def _around(source: Source) -> list[Source]:
+    """A place and the one that it is in, if that is none of an object of the user's."""
+    return [x for x in (source, source.parent) if isinstance(x, Source)]
 
 
 def _now(capture: Capture) -> str:

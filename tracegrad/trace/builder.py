@@ -25,7 +25,7 @@ from tracegrad.ops import Carrier, Level, Op, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
 from tracegrad.trace.endings import STEPS, Restarts, RunsPlainly
-from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, ValueGuard, question, value_key
+from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, Spelled, ValueGuard, question, value_key
 from tracegrad.trace.identity import Elements
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.nodes import ESCAPED, Recording
@@ -86,7 +86,7 @@ class TraceBuilder(Recording):
         self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
         self.elements = Elements()  # what they had
         self.given: list[Any] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.tables`
-        self.spelled: set[float] = set()  # numbers that texts hold (see `tracegrad.trace.texts`)
+        self.spelled = Spelled()
         self.hashed: Any = None  # where, of a value that is being differentiated
         self.told = -1  # how much was recorded when something was printed or logged last
 

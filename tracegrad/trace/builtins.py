@@ -27,6 +27,7 @@ from tracegrad.trace.constants import is_same
 from tracegrad.trace.counters import tell
 from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
+from tracegrad.trace.lookups import hash_of
 from tracegrad.trace.making import making
 from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.sources import Attribute
@@ -178,7 +179,7 @@ def _shown(x: Any) -> Any:
 
 def _hasattr(x: Any, name: str) -> bool:
     """`hasattr`, of what traced values stand for."""
-    return has(x, name) and hasattr(x, name) if _is_traced(x) else hasattr(x, name)
+    return has(x, name) if _is_traced(x) else hasattr(x, name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
@@ -189,6 +190,8 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
         if default:
             return default[0]
         raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")
+    if _is_traced(x) and not hasattr(type(x), name) and getattr(x, name, _ABSENT) is _ABSENT:
+        raise refuse(f"ndarray.{name}")
     return _vars(x) if name == "__dict__" and isinstance(x, type) else getattr(x, name, *default)
 
 
@@ -219,6 +222,7 @@ BUILTINS: dict[str, Any] = {
     "dir": _dir,
     "getattr": _getattr,
     "hasattr": _hasattr,
+    "hash": hash_of,
     "isinstance": _isinstance,
     "issubclass": _issubclass,
     "print": _print,

@@ -198,6 +198,11 @@ class World(Assumptions):
         """The guards on what has been read until now."""
         return [g for g in self._guards.values() if g.holds()]
 
+    def numbers_read(self) -> set[Any]:
+        """The floats that were read from outside, which are constants of the trace."""
+        found = {g.expected for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)}
+        return found | self.natives.numbers
+
     def inherits(self, cls: type, place: Source) -> None:
         """Guard that a class has nothing of its own that hides what is at this place of a base class."""
         for each in cls.__mro__[: cls.__mro__.index(place.parent)]:

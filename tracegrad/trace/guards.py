@@ -12,7 +12,7 @@ from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast
 from tracegrad.records import record
 
-__all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "ValueGuard", "question", "value_key"]
+__all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "Spelled", "ValueGuard", "question", "value_key"]
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The questions whose answer is a number to compute with, not a truth or an index.
@@ -53,6 +53,16 @@ class ValueGuard:
     implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
     unless_raises: Node | None = None
     number: int = 0  # among all answers that were given when the function was traced
+
+
+class Spelled(set[float]):
+    """The numbers in texts that code was given of values with a derivative (see `tracegrad.trace.texts`); and beside
+    them the texts that round, and hashes, by which something may be remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounded: set[str] = set()
+        self.hashes: set[int] = set()
 
 
 class Answers(NamedTuple):

@@ -225,11 +225,11 @@ class LentDict(_Lent, dict[Any, Any]):
         loan.known.add(key)
         dict.__setitem__(self, key, found)
 
-    def _kept(self, asked: Any, key: Any, default: Any = None) -> Any:
+    def _kept(self, asked: Any, key: Any, default: Any = None, remembers: bool = False) -> Any:
         """What is there under a key that was asked for. What was kept for a value has the derivative of none."""
         found = dict.get(self, key, default)
         if found is not default and found is self._loan.before.get(key):
-            recalled(asked, found)
+            recalled(asked, found, remembers)
         return found
 
     def __getitem__(self, key: Any) -> Any:
@@ -240,7 +240,8 @@ class LentDict(_Lent, dict[Any, Any]):
     def setdefault(self, key: Any, default: Any = None) -> Any:
         asked, key = key, self._key(key)
         self._touch()
-        return self._kept(asked, key) if dict.__contains__(self, key) else dict.setdefault(self, key, default)
+        there = dict.__contains__(self, key)
+        return self._kept(asked, key, remembers=True) if there else dict.setdefault(self, key, default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.settle()

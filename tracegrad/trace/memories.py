@@ -1,4 +1,4 @@
-"""What a function remembers by the array that it had it for: `if np.array_equal(x, self.last): return self.value`.
+"""What a function remembers by the value that it had it for: `if np.array_equal(x, self.last): return self.value`.
 
 Where the array is what is being differentiated, and nothing of the result depends on it, the derivative is lost.
 """
@@ -11,7 +11,18 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import equal
+from tracegrad.ops.elementwise import (
+    absolute,
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_not,
+    not_equal,
+    subtract,
+)
+from tracegrad.ops.linear import full
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import TURN_BY_TURN
 
@@ -23,28 +34,54 @@ def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[
     what is being differentiated having the elements of something from outside."""
     if any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs):
         return
-    outside = {c.node for c in builder.captures.values() if c.source is not None}
+    outside = _Outside(builder)
     for guard in builder.guards[asked:]:
-        if guard.seen.dtype.kind == "b" and guard.seen.all() and _compares(builder, guard.node, outside):
+        if guard.seen.dtype.kind == "b" and guard.seen.size and _compares(outside, guard.node, bool(guard.seen.all())):
             raise lost(
                 "a result that is remembered for these elements",
                 "has no derivative, and nothing else depends on the value that is being differentiated",
             )
 
 
-def _compares(builder: TraceBuilder, answer: Node, outside: set[Node]) -> bool:
-    """Whether an answer is that something with a derivative equals what is in one of these nodes."""
-    seen, stack = set[Node](), [answer]
+class _Outside:
+    """What a trace has read from outside: the nodes of arrays, and numbers."""
+
+    def __init__(self, builder: TraceBuilder):
+        self.builder = builder
+        self.numbers = builder.world.numbers_read()
+        self.arrays = builder.world.natives.arrays
+        self.nodes = {c.node for c in builder.captures.values() if c.source is not None or self._is_known(c.array)}
+
+    def _is_known(self, x: Any) -> bool:
+        """Whether it is an array, or a number of NumPy's, that a class has."""
+        return x is not None and (any(x is y for y in self.arrays) or (x.ndim == 0 and x.item() in self.numbers))
+
+    def has(self, x: Any) -> bool:
+        if is_literal(x):
+            return x in self.numbers
+        return x in self.nodes or (x.op is full and x.aval.shape == () and dict(x.params)["value"] in self.numbers)
+
+    def is_near(self, node: Node) -> bool:
+        """Whether it is by how much something differs from what is outside."""
+        apart = node.operands[0] if node.op is absolute else None
+        return apart is not None and apart.op is subtract and any(map(self.has, apart.inputs))
+
+
+def _compares(outside: _Outside, answer: Node, truth: bool) -> bool:
+    """Whether an answer, `truth`, is that something with a derivative equals what is outside."""
+    seen, stack = set[Node](), [(answer, truth)]
     while stack:
-        node = stack.pop()
+        node, truth = stack.pop()
         if node.several:
-            _require_no_comparison(builder, node)
+            _require_no_comparison(outside.builder, node)
         if node in seen or node.several or node.aval.dtype.kind != "b":
             continue
         seen.add(node)
-        if node.op is equal and not outside.isdisjoint(node.operands):
-            return any(builder.has_derivative(x) for x in node.operands)
-        stack += node.operands
+        same = node.op is (equal if truth else not_equal) and any(map(outside.has, node.inputs))
+        near = node.op in (less, less_equal, greater, greater_equal) and any(map(outside.is_near, node.operands))
+        if same or near:
+            return any(outside.builder.has_derivative(x) for x in node.operands)
+        stack += [(x, truth != (node.op is logical_not)) for x in node.operands]
     return False
 
 

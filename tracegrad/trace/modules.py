@@ -9,6 +9,7 @@ Python, NumPy and SciPy are taken to stay. What is known of functions of Python'
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import json
 import math
@@ -38,7 +39,7 @@ from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, drawing, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
 from tracegrad.trace.talk import TALK
-from tracegrad.trace.texts import reads
+from tracegrad.trace.texts import digesting, reads
 from tracegrad.trace.tries import within_try
 from tracegrad.trace.users import is_library_module, is_user_module
 
@@ -265,6 +266,7 @@ _REPLACED.update(READERS)
 _REPLACED.update(FILES)
 _REPLACED.update(TALK)
 _REPLACED.update({id(f): reads(f) for f in (ast.literal_eval, json.load, json.loads, np.fromstring, float.fromhex)})
+_REPLACED.update({id(f): digesting(f) for f in [getattr(hashlib, x) for x in ("new", *hashlib.algorithms_guaranteed)]})
 _REPLACED[id(importlib.import_module)] = _import_module
 
 

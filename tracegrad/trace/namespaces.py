@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from tracegrad.ir import Value
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS
 from tracegrad.trace.callees import LOOPED, MARK, callee
@@ -201,6 +202,8 @@ def _may_be_hidden(cls: type, name: str) -> None:
 
 
 def _hasattr(x: Any, name: str) -> bool:
+    if isinstance(x, Value):
+        return bool(BUILTINS["hasattr"](x, name))
     return _getattr(x, name, EMPTY) is not EMPTY
 
 

@@ -85,6 +85,16 @@ class Natives:
             if new and self._families:
                 self._note_subclasses(cls)
 
+    @property
+    def numbers(self) -> set[Any]:
+        """The floats that classes hold, which traced code may have read."""
+        return {x for cls in self._classes for x in vars(cls).values() if issubclass(type(x), float)}
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays that classes hold."""
+        return [x for cls in self._classes for x in vars(cls).values() if isinstance(x, np.ndarray)]
+
     def follow_subclasses(self) -> None:
         """Traced code may list the classes that derive from one, and read attributes of these."""
         if not self._families:

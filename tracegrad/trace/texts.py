@@ -11,6 +11,7 @@ the graph, if it has so many digits that no other number is like it; by its digi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -24,12 +25,14 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost, user_frame
+from tracegrad.ir import Node
+from tracegrad.ops.linear import stop_gradient
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.state import Called
 
 __all__ = [
-    "EVALUATED", "PARSERS", "Spelling", "handed_over", "method_of", "numbers_in", "parser_of", "reads",
-    "require_none_read", "spell", "spells",
+    "EVALUATED", "PARSERS", "Spelling", "digesting", "handed_over", "is_rounded", "method_of", "numbers_in",
+    "parser_of", "reads", "require_none_read", "spell", "spells",
 ]  # fmt: skip
 
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
@@ -57,18 +60,37 @@ class Spelling:
         return _text_of(self, "format()", format, spec)
 
     def _formatted(self, frame: Any) -> None:
+        x: Any = self
+        if not x.builder.open or not x.builder.here().knows(x):
+            return
+        value = x.builder.compute(x.node)
         if _formats_exactly(frame.f_code):
-            x: Any = self
-            spell(x, x.builder.compute(x.node))
+            spell(x, value)
+        elif x._comes_of_differentiated():
+            texts = [y for y in frame.f_code.co_consts if isinstance(y, str)]
+            x.builder.spelled.rounded.update(_formatted(texts, value.item()) if value.size == 1 else ())
 
     def _comes_of_differentiated(self) -> bool:
         x: Any = self
         builder = x.builder.here()
         while builder is not None:
-            if x.node.depends_on(set(builder.differentiated)):
+            if _reaches(x.node, set(builder.differentiated)):
                 return True
             builder = builder.outer
         return False
+
+
+def _reaches(wanted: Node, sources: set[Node]) -> bool:
+    """Whether one of these nodes has a part in a value, in whatever way but as a constant."""
+    seen, stack = set[Node](), [wanted]
+    while sources and stack:
+        node = stack.pop()
+        if node in sources:
+            return True
+        if node not in seen and node.op is not stop_gradient:
+            seen.add(node)
+            stack.extend(node.operands)
+    return False
 
 
 def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
@@ -78,7 +100,16 @@ def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
     text = make(value, *spec)
     if not spec or _is_exact(*spec):
         spell(x, value, text)
+    elif x._comes_of_differentiated():
+        x.builder.spelled.rounded.add(text)
     return text
+
+
+def _formatted(texts: Sequence[str], value: Any) -> Iterator[str]:
+    """What the formats in some texts make of a value."""
+    for found in _PERCENT.finditer("\n".join(texts)):
+        with contextlib.suppress(TypeError, ValueError):  # one of something else
+            yield found.group() % value
 
 
 def _as_printed(builder: TraceBuilder) -> None:
@@ -191,12 +222,48 @@ def spells(text: str) -> bool:
     return bool(spelled) and not spelled.isdisjoint(_mentioned(text))
 
 
+def is_rounded(text: str) -> bool:
+    """Whether a text holds one that rounds a value which comes of one that is being differentiated."""
+    trace = current_trace()
+    rounded = () if trace is None or not trace.derives() else trace.spelled.rounded
+    return any(text == each or ("." in each and each in text) for each in rounded)
+
+
 def handed_over(text: Any, to: str) -> None:
     """A text is taken for code, or given to another process: what numbers that comes to is not known."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     if isinstance(text, str) and spells(text):
         raise lost(f"{to} of a text")
+
+
+class _Digest:
+    """What `hashlib` makes a digest with, in traced code: of a text, something may be remembered by it."""
+
+    def __init__(self, real: Any):
+        self._real = real
+
+    def update(self, data: Any, /) -> None:
+        handed_over(data, "a digest")
+        self._real.update(data)
+
+    def copy(self) -> _Digest:
+        return _Digest(self._real.copy())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def digesting(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `hashlib` that makes digests."""
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for x in (*args, *kwargs.values()):
+            handed_over(x, "a digest")
+        return _Digest(real(*args, **kwargs))
+
+    return call
 
 
 def _eval(source: Any, globals: Any = None, locals: Any = None, /) -> Any:
