@@ -174,6 +174,98 @@ def test_a_derivative_by_way_of_equal_eigenvalues_is_right_or_nan(name: str, at:
         np.testing.assert_allclose(forward, right, rtol=1e-5, atol=1e-8)
 
 
+# Values that are equal but for rounding: of matrices that are no diagonals. What is right stays so, or becomes nan.
+MIXED = np.linalg.qr(np.random.default_rng(5).standard_normal((4, 4)))[0]
+NEARLY = {
+    "two equal": (MIXED * [1.0, 1.0, 2.0, 2.5]) @ MIXED.T,
+    "two zeros": (MIXED * [0.0, 0.0, 2.0, 2.5]) @ MIXED.T,
+    "all equal": (MIXED * [1.0, 1.0, 1.0, 1.0]) @ MIXED.T,
+    "three zeros": (MIXED * [0.0, 0.0, 0.0, 1.0]) @ MIXED.T,
+    "none equal": (MIXED * [0.5, 1.0, 2.0, 2.5]) @ MIXED.T,
+}
+WEIGHTS_4, ALONG = np.random.default_rng(6).standard_normal((4, 4)), np.random.default_rng(7).standard_normal((4, 4))
+
+
+def _of_vectors(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def function(a: Any) -> Any:
+        w, v = np.linalg.eigh(a)
+        return np.sum(WEIGHTS_4 * ((v * f(w)) @ v.T))
+
+    return function
+
+
+def _of_top(a: Any) -> Any:
+    w, v = np.linalg.eigh(a)
+    return w[-1] * np.sum(WEIGHTS_4[0] * v[:, -1]) ** 2
+
+
+def _by_svd(a: Any) -> Any:
+    u, s, vt = np.linalg.svd(a)
+    return np.sum(WEIGHTS_4 * ((u * np.exp(-s)) @ vt))
+
+
+BY_ROUNDING: dict[str, Callable[[Any], Any]] = {
+    "projector": lambda a: np.sum(WEIGHTS_4 * (np.linalg.eigh(a)[1][:, :2] @ np.linalg.eigh(a)[1][:, :2].T)),
+    "top": _of_top,
+    "exp": _of_vectors(np.exp),
+    "log1p": _of_vectors(np.log1p),
+    "rebuilt": _of_vectors(lambda w: w),
+    "polar": lambda a: np.sum(WEIGHTS_4 * (np.linalg.svd(a)[0] @ np.linalg.svd(a)[2])),
+    "singular values": _by_svd,
+    "least": lambda a: np.linalg.eigvalsh(a)[0],
+    "cubes": lambda a: np.sum(np.linalg.eigvalsh(a) ** 3),
+    "eigenvalues": lambda a: np.sum(np.real(np.linalg.eigvals(a)) ** 3),
+}
+# Where the values have another derivative on either side, that of LAPACK's vectors is given, as the page has it.
+OF_ONE_SIDE = {("least", "two equal"), ("least", "two zeros"), ("least", "all equal"), ("least", "three zeros")}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("at", NEARLY)
+@pytest.mark.parametrize("name", BY_ROUNDING)
+def test_a_derivative_by_way_of_values_that_are_equal_but_for_rounding_is_right_or_nan(name: str, at: str) -> None:
+    function, x, direction = BY_ROUNDING[name], (NEARLY[at] + NEARLY[at].T) / 2, ALONG + ALONG.T
+    steps = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0]) * 2e-3
+    first, second = np.polynomial.polynomial.polyfit(steps, [function(x + h * direction) for h in steps], 5)[1:3]
+
+    def slope(a: Any) -> Any:
+        return np.sum(tg.grad(function)(a) * direction)
+
+    def along(a: Any) -> Any:
+        return tg.jvp(function, (a,), (direction,))[1]
+
+    of_first, of_second = [slope(x), along(x)], [tg.jvp(slope, (x,), (direction,))[1]]
+    with tg.disable_jit():
+        of_first += [slope(x), along(x)]
+        of_second += [np.sum(tg.grad(slope)(x) * direction), np.sum(tg.grad(along)(x) * direction)]
+    if (name, at) not in OF_ONE_SIDE:
+        for value in of_first:
+            assert np.isnan(value) or value == pytest.approx(first, rel=1e-3, abs=1e-3), (value, first)
+    for value in of_second:
+        assert np.isnan(value) or value == pytest.approx(2 * second, rel=1e-2, abs=1e-2), (value, 2 * second)
+    assert at != "none equal" or np.isfinite([*of_first, *of_second]).all()
+    if (name, at) in {
+        ("projector", "two equal"),
+        ("top", "three zeros"),
+        ("log1p", "two zeros"),
+        ("polar", "all equal"),
+    }:
+        assert np.isfinite(of_first[0])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("x", [np.ones((3, 3)), np.outer([1.0, 2.0, 3.0], [1.0, 0.5, 0.3]), np.zeros((3, 2))])
+def test_a_factorization_of_lower_rank_has_no_derivative(x: Any) -> None:
+    def weighted(x: Any) -> Any:
+        q, r = np.linalg.qr(x)
+        return np.sum(WEIGHTS[: x.shape[0], : x.shape[1]] * q) + np.sum(r)
+
+    assert np.isnan(tg.grad(weighted)(x)).any()
+    assert np.isnan(tg.jvp(weighted, (x,), (WEIGHTS[:, : x.shape[1]],))[1])
+    scaled = np.array([[1.0, 1e-20], [1.0, -2e-20]])  # columns of other sizes are no lower rank
+    assert np.isfinite(tg.grad(weighted)(scaled)).all()
+
+
 VALUES_ALONE: dict[str, Callable[[Any], Any]] = {
     "eigvalsh": lambda a: np.sum(np.linalg.eigvalsh(a) ** 3),
     "eigh": lambda a: np.sum(np.exp(np.linalg.eigh(a)[0])),

@@ -11,6 +11,7 @@ the derivative keeps that so. Where eigenvalues are equal, a cotangent of their 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ops.complex_numbers import complex_of, conj, imag, real, sample
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import absolute, add, divide, equal, multiply, subtract, where
+from tracegrad.ops.elementwise import absolute, add, divide, equal, logical_and, multiply, not_equal, subtract, where
+from tracegrad.ops.equal_values import is_near
 from tracegrad.ops.linalg import adjoint, band, solve, square, well_conditioned
-from tracegrad.ops.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce
+from tracegrad.ops.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.reduction import argmax
 
@@ -58,10 +60,12 @@ def _on_diagonal(w: Any, outside: Any) -> Any:
 
 
 def _over_gaps(x: Any, w: Any) -> Any:
-    """The elements outside of the diagonals over the differences of the eigenvalues, of the column's less the row's."""
+    """The elements outside of the diagonals over the differences of the eigenvalues, of the column's less the row's:
+    nan where nothing but rounding is between these."""
     nothing = multiply(w, 0.0)
     gaps = subtract(_row(w), _column(w))
-    return _on_diagonal(nothing, divide(x, _on_diagonal(add(nothing, 1.0), gaps)))
+    lost = logical_and(is_near(gaps, w), not_equal(x, 0.0))
+    return _on_diagonal(nothing, where(lost, math.nan, divide(x, _on_diagonal(add(nothing, 1.0), gaps))))
 
 
 def _lengths(x: Any, v: Any) -> Any:
@@ -100,6 +104,8 @@ def _imaginary(x: Any) -> Any:
 
 
 def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
+    if 0 in v.shape:
+        return zeros_like(v)
     flipped = adjoint(v)
     inner: Any = 0.0
     if ct_v is not None:
@@ -132,6 +138,8 @@ def _diagonal(x: Any) -> Any:
 @eig.def_jvp
 def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
     w, v = ans
+    if 0 in v.shape:
+        return zeros_like(w), zeros_like(v)
     inner = _moved(v, tangents[0])
     turned = matmul(v, _over_gaps(inner, w))
     return _diagonal(inner), subtract(turned, multiply(v, add(_lengths(turned, v), _turns(turned, v))))

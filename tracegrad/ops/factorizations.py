@@ -14,7 +14,6 @@ phases; a function that depends on these has the derivative that it has where th
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -26,64 +25,24 @@ from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import (
     absolute,
     add,
-    divide,
-    equal,
-    less_equal,
-    logical_and,
-    logical_not,
     multiply,
     negative,
     subtract,
     where,
 )  # fmt: skip
+from tracegrad.ops.equal_values import as_row, by_differences, by_sums, by_values, of_full_rank, skew, with_values
 from tracegrad.ops.linalg import adjoint, band, columns, matrices, solve_triangular, square, well_conditioned
-from tracegrad.ops.linear import concatenate, reduce_sum, reshape, stop_gradient, unreduce, zeros_like
+from tracegrad.ops.linear import concatenate, reduce_sum, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
-from tracegrad.ops.reduction import reduce_max
 from tracegrad.ops.samples import uniform
 
 __all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
-
-
-Shape = tuple[int, ...]
-
-
-def _as_row(v: Any) -> Any:
-    return reshape(v, shape=(*v.shape[:-1], 1, v.shape[-1]))
-
-
-def _as_column(v: Any) -> Any:
-    return reshape(v, shape=(*v.shape, 1))
 
 
 def _total(*terms: Any) -> Any:
     """The sum of those that are not None, which stands for zero; None if all are."""
     present = [x for x in terms if x is not None]
     return functools.reduce(add, present) if present else None
-
-
-def _ratio(x: Any, y: Any, size: Any, alone: bool) -> Any:
-    """x / y; what has the divisor 0 is nan, but 0 if `alone`, and if it is nothing but rounding beside `size`."""
-    none = equal(y, 0.0)
-    quotient = where(none, math.nan, divide(x, where(none, 1.0, y)))
-    if not alone or 0 in x.shape:
-        return quotient
-    nothing = logical_and(none, less_equal(absolute(x), _rounding(size, x.shape)))
-    return where(nothing, 0.0, quotient)
-
-
-def _rounding(x: Any, shape: Shape) -> Any:
-    """A bound of the rounding of sums of products such as the elements of the matrices `x`, in `shape`."""
-    axes = (len(shape) - 2, len(shape) - 1)
-    largest = reduce_max(absolute(stop_gradient(x)), axes=axes)
-    return unreduce(multiply(largest, 16 * x.shape[-1] * float(np.finfo(x.dtype).eps)), shape, axes)
-
-
-def _turns(x: Any, gaps: Any, size: Any, alone: bool) -> Any:
-    """The ratio of matrices by how two vectors turn against each other, and none does against itself."""
-    n = x.shape[-1]
-    itself = logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
-    return where(itself, 0.0, _ratio(x, gaps, size, alone))
 
 
 def _lower(x: Any, k: int = 0) -> Any:
@@ -244,7 +203,7 @@ def _pull_qr(q: Any, r: Any, ct_q: Any, ct_r: Any) -> Any:
     if q.dtype.kind == "c":  # the diagonal of R is real
         mirrored = multiply(add(mirrored, adjoint(mirrored)), 0.5)
     whole = adjoint(_total(ct_q, matmul(q, mirrored)))
-    return adjoint(solve_triangular(r, whole, lower=False, transposed=False, unit=False))
+    return adjoint(solve_triangular(of_full_rank(r), whole, lower=False, transposed=False, unit=False))
 
 
 @qr.def_samples
@@ -276,8 +235,8 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any, *, lower: bool) -> list[Any]:
     mixed = None
     if ct_v is not None:
         turned = matmul(adjoint(v), ct_v)
-        mixed = matmul(v, _turns(_skew(turned), subtract(_as_row(w), _as_column(w)), turned, ct_w is None))
-    scaled = None if ct_w is None else multiply(v, _as_row(ct_w))
+        mixed = matmul(v, by_differences(skew(turned), w, turned, ct_w is None))
+    scaled = None if ct_w is None else multiply(v, as_row(ct_w))
     return [matmul(_total(scaled, mixed), adjoint(v))]
 
 
@@ -286,9 +245,14 @@ def _(tangents: Any, ans: Any, x: Any, *, lower: bool) -> tuple[Any, Any]:
     w, v = ans
     t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     moved = matmul(t, v)
-    mixed = _turns(matmul(adjoint(v), moved), subtract(_as_row(w), _as_column(w)), moved, False)
+    mixed = by_differences(matmul(adjoint(v), moved), w, None, False)
+    return _moved_values(v, moved, w), matmul(v, mixed)
+
+
+def _moved_values(v: Any, moved: Any, w: Any) -> Any:
+    """The tangents of eigenvalues, given the product of that of the matrix with the vectors."""
     products = _column_products(v, moved)
-    return real(products) if x.dtype.kind == "c" else products, matmul(v, mixed)
+    return with_values(real(products) if v.dtype.kind == "c" else products, w)
 
 
 def _column_products(x: Any, y: Any) -> Any:
@@ -321,12 +285,14 @@ def _(x: Aval) -> Aval:
 @eigvalsh.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
     w, v = eigh(x, lower=True)
-    return matmul(multiply(v, _as_row(_with_values(ct, w))), adjoint(v))
+    return matmul(multiply(v, as_row(with_values(ct, w))), adjoint(v))
 
 
-def _with_values(ct: Any, values: Any) -> Any:
-    """A cotangent of the values, as a function of them: the vectors that are multiplied by it are not alone."""
-    return add(ct, multiply(values, 0.0))
+@eigvalsh.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> Any:
+    w, v = eigh(x, lower=True)
+    t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
+    return _moved_values(v, matmul(t, v), w)
 
 
 eigvalsh.def_samples(_eigh_samples)
@@ -354,19 +320,21 @@ def _(x: Aval) -> Several:
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     # J. Townsend, "Differentiating the singular value decomposition" (2016).
     (u, s, vh), (ct_u, ct_s, ct_vh) = ans, cts
+    if 0 in x.shape:
+        return [zeros_like(x)]
     (m, n), v, alone = x.shape[-2:], adjoint(vh), ct_s is None
     ct_v = None if ct_vh is None else adjoint(ct_vh)
-    core = None if ct_s is None else multiply(u, _as_row(ct_s))
+    core = None if ct_s is None else multiply(u, as_row(ct_s))
     if x.dtype.kind == "c":
         core = _total(core, _pull_phases(ans, ct_u, ct_v, alone))
     if ct_u is not None or ct_v is not None:
         core = _total(core, matmul(u, _pull_turns(ans, ct_u, ct_v, alone)))
     if ct_u is not None and m > n:
-        core = add(core, _ratio(_outside(u, ct_u), _as_row(s), ct_u, alone))
+        core = add(core, by_values(_outside(u, ct_u), as_row(s), s, ct_u, alone))
     out = matmul(core, vh)
     if ct_v is None or n <= m:
         return [out]
-    return [add(out, matmul(u, adjoint(_ratio(_outside(v, ct_v), _as_row(s), ct_v, alone))))]
+    return [add(out, matmul(u, adjoint(by_values(_outside(v, ct_v), as_row(s), s, ct_v, alone))))]
 
 
 def _pull_turns(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
@@ -375,9 +343,8 @@ def _pull_turns(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
     u, s, vh = ans
     of_u, of_v = (None if ct is None else matmul(adjoint(x), ct) for x, ct in ((u, ct_u), (adjoint(vh), ct_v)))
     both, against = _total(of_u, of_v), _total(of_u, None if of_v is None else negative(of_v))
-    row, column = _as_row(s), _as_column(s)
-    alike = _turns(_skew(both), subtract(row, column), both, alone)
-    return add(alike, _turns(_skew(against), add(row, column), both, alone))
+    size = _total(*[None if each is None else absolute(each) for each in (of_u, of_v)])
+    return add(by_differences(skew(both), s, size, alone), by_sums(skew(against), s, size, alone))
 
 
 def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
@@ -389,7 +356,7 @@ def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
     )
     if against is None:
         return None
-    phases = _ratio(_as_row(against), _as_row(add(s, s)), _as_row(against), alone)
+    phases = by_values(as_row(against), as_row(add(s, s)), s, as_row(against), alone)
     return multiply(u, complex_(0.0, phases))
 
 
@@ -397,26 +364,22 @@ def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
 def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = ans
-    v, row, column = adjoint(vh), _as_row(s), _as_column(s)
+    v, row = adjoint(vh), as_row(s)
     right, left = matmul(tangents[0], v), matmul(adjoint(tangents[0]), u)
     inner = matmul(adjoint(u), right)
-    alike = _turns(subtract(inner, _skew(inner)), subtract(row, column), inner, False)
-    against = _turns(_skew(inner), add(row, column), inner, False)
+    alike = by_differences(subtract(inner, skew(inner)), s, None, False)
+    against = by_sums(skew(inner), s, None, False)
     mixed_u, mixed_v = add(alike, against), subtract(alike, against)
     t_u, t_v = matmul(u, mixed_u), matmul(v, mixed_v)
     moved = _column_products(u, right)
     if x.dtype.kind == "c":
-        phases = complex_(0.0, _ratio(_as_row(imag(moved)), _as_row(add(s, s)), inner, False))
+        phases = complex_(0.0, by_values(as_row(imag(moved)), as_row(add(s, s)), s, None, False))
         t_u, t_v, moved = add(t_u, multiply(u, phases)), subtract(t_v, multiply(v, phases)), real(moved)
     if m > n:
-        t_u = add(t_u, _ratio(_outside(u, right), row, right, False))
+        t_u = add(t_u, by_values(_outside(u, right), row, s, None, False))
     if n > m:
-        t_v = add(t_v, _ratio(_outside(v, left), row, left, False))
-    return t_u, moved, adjoint(t_v)
-
-
-def _skew(x: Any) -> Any:
-    return multiply(subtract(x, adjoint(x)), 0.5)
+        t_v = add(t_v, by_values(_outside(v, left), row, s, None, False))
+    return t_u, with_values(moved, s), adjoint(t_v)
 
 
 def _outside(basis: Any, ct: Any) -> Any:
@@ -450,7 +413,14 @@ def _(x: Aval) -> Aval:
 @svdvals.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
     u, s, vh = svd(x)
-    return matmul(multiply(u, _as_row(_with_values(ct, s))), vh)
+    return matmul(multiply(u, as_row(with_values(ct, s))), vh)
+
+
+@svdvals.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> Any:
+    u, s, vh = svd(x)
+    moved = _column_products(u, matmul(tangents[0], adjoint(vh)))
+    return with_values(real(moved) if x.dtype.kind == "c" else moved, s)
 
 
 svdvals.def_samples(_matrix_samples)
