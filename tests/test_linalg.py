@@ -449,3 +449,38 @@ def test_of_a_matrix_that_is_said_to_be_hermitian_the_lower_triangle_is_read(nam
             np.testing.assert_allclose(traced(a), function(a, hermitian=True), rtol=1e-12, atol=1e-12)
     with pytest.raises(np.linalg.LinAlgError):
         tg.trace(lambda a: function(a, hermitian=True))(np.ones((2, 3)))
+
+
+FACTORED: dict[str, Any] = {
+    "inv": lambda x: tg.linalg.inv(x), "inverse": lambda x: x.inverse(), "cholesky": lambda x: tg.linalg.cholesky(x),
+    "solve": lambda x: tg.linalg.solve(x, tg.ones(2)), "matrix_power": lambda x: tg.linalg.matrix_power(x, -1),
+    "tensorinv": lambda x: tg.linalg.tensorinv(x, ind=1), "old_cholesky": lambda x: x.cholesky(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_matrices_that_cannot_be_factored_raise_the_error_of_pytorch(name: str) -> None:
+    factored = FACTORED[name]
+
+    def or_twice(x: Any) -> Any:
+        try:
+            return factored(x)
+        except RuntimeError:
+            return x * 2.0
+
+    good, bad = tg.eye(2) * 2.0, -tg.eye(2) if "cholesky" in name else tg.zeros(2, 2)
+    for run in (factored, tg.trace(factored), tg.trace(factored, tiered=True)):
+        for x in (good, good, bad, good, good, bad):
+            if x is good:
+                assert bool(run(x).isfinite().all())
+                continue
+            with pytest.raises(tg.linalg.LinAlgError, match="linalg") as caught:
+                run(x)
+            assert isinstance(caught.value, RuntimeError)
+            assert isinstance(caught.value, np.linalg.LinAlgError)
+    for run in (or_twice, tg.trace(or_twice)):
+        for x in (good, good, bad, good, bad, bad):
+            np.testing.assert_array_equal(run(x), factored(x) if x is good else x * 2.0)
+    with pytest.raises(np.linalg.LinAlgError) as caught:
+        tg.trace(np.linalg.inv)(np.zeros((2, 2)))
+    assert type(caught.value) is np.linalg.LinAlgError

@@ -165,7 +165,7 @@ def _body(code: Code, leaves: list[str], ready: list[str], tests: list[str], oth
     answers = "".join(f" or not ({t})" for t in tests)
     return [
         *lines,
-        f"    r = entry({', '.join(leaves)})",
+        *code.entering(f"entry({', '.join(leaves)})"),
         f"    if r is MISS{answers}: return {otherwise}",
     ]
 

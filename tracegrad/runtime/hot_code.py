@@ -127,6 +127,10 @@ class Code:
         self.draws = True
         self.checks.append(Then("drawn = draw()"))
 
+    def entering(self, entry: str) -> list[str]:
+        """The lines that call the program."""
+        return [f"    r = {entry}"]
+
     def recorded(self, captured: Sequence[str]) -> list[str]:
         """The lines for what is recorded of a call, after the program has run."""
         return []

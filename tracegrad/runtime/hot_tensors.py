@@ -14,8 +14,11 @@ from itertools import repeat
 from operator import setitem
 from typing import Any
 
+from numpy.linalg import LinAlgError
+
 from tracegrad.runtime.hot_code import Code, NotSimple, Then
 from tracegrad.runtime.on_tape import CompiledBackward, OnTape, Spent, tensor_of
+from tracegrad.torch.functions.matrix_errors import of_tensors
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views
 from tracegrad.trace.effects import Effect
@@ -35,6 +38,7 @@ class TensorCode(Code):
         super().__init__(program, args, kwargs)
         self.on_tape = on_tape
         self.objects |= {"STATE": STATE, "tensor": tensor_of, "record": CompiledBackward, "tape": on_tape}
+        self.objects |= {"LinAlgError": LinAlgError, "of_tensors": of_tensors}
         self.objects |= {"spent": Spent, "check": views.check, "check_all": views.check_all}
         self._tensors: dict[int, str] = {}
         self._leaves: list[str] = []  # as the call has them
@@ -65,6 +69,9 @@ class TensorCode(Code):
         names = [f"k{i}" for i in range(len(texts))]
         self.checks += [Then(f"{name} = {text}") for name, text in zip(names, texts)]
         return names
+
+    def entering(self, entry: str) -> list[str]:
+        return [f"    try: r = {entry}", "    except LinAlgError as error: raise of_tensors(error) from None"]
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         updated = [e for e in self.on_tape.trace.effects if e.recorded is not None]

@@ -2,7 +2,7 @@
 
 The functions of this module are those of the namespace; some are also functions of the package and methods. Integers
 become float64. Matrices that are not square where they must be raise a RuntimeError (which is NumPy's LinAlgError too),
-singular ones NumPy's LinAlgError.
+singular ones LinAlgError, which is both as well.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions.arguments import in_floats
 from tracegrad.torch.functions.complex_numbers import conj
 from tracegrad.torch.functions.dims import copied, dim_of, one, size_error
+from tracegrad.torch.functions.matrix_errors import LinAlgError, factors
 from tracegrad.torch.functions.norms import cond, matrix_norm, norm, vector_norm
 from tracegrad.torch.functions.parts import diagonal as _diagonal
 from tracegrad.torch.functions.promotion import require_one_dtype
@@ -33,8 +34,8 @@ from tracegrad.torch.functions.return_types import return_type
 from tracegrad.torch.functions.unfolded import tensorinv, tensorsolve, vander
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_exp",
-    "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
     "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
@@ -48,6 +49,7 @@ _LEAST_SQUARES = (
 
 # -- solving -----------------------------------------------------------------------------------------------
 @function("inverse")
+@factors
 def inv(A: Any) -> Any:
     """The inverse; LinAlgError if a matrix is singular.
 
@@ -57,6 +59,7 @@ def inv(A: Any) -> Any:
     return numpy_linalg.inv(one(A))
 
 
+@factors
 def solve(A: Any, B: Any, *, left: bool = True) -> Any:
     """The X with A X = B, or X A = B if not `left`; LinAlgError if a matrix is singular.
 
@@ -146,6 +149,7 @@ def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
     return _tolerance(name, 0.0 if atol is None else atol), _tolerance(name, rtol)
 
 
+@factors
 def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero.
 
@@ -157,6 +161,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False)
 
 
 @function("pinverse")
+@factors
 def pinverse(input: Any, rcond: float = 1e-15) -> Any:
     """`pinv` with `rtol=rcond`."""
     return pinv(input, rtol=rcond)
@@ -165,6 +170,7 @@ def pinverse(input: Any, rcond: float = 1e-15) -> Any:
 _Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
 
 
+@factors
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """The X of least norm that minimizes the norm of A X - B, as `(solution, residuals, rank, singular_values)`.
 
@@ -211,6 +217,7 @@ def _columns(x: Any, y: Any, rows: int) -> Any:
     return reshape(y, shape=(*y.shape, 1)) if vectors else y
 
 
+@factors
 def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """The number of singular values above max(atol, rtol times the largest).
 
@@ -263,6 +270,7 @@ def logdet(input: Any) -> Any:
 
 
 # -- factorizations ----------------------------------------------------------------------------------------
+@factors
 def cholesky(A: Any, *, upper: bool = False) -> Any:
     """The lower triangular L with A = L L^T, or the upper U with A = U^T U; LinAlgError unless positive definite.
 
@@ -275,6 +283,7 @@ def cholesky(A: Any, *, upper: bool = False) -> Any:
 
 
 @function("cholesky")
+@factors
 def _cholesky(input: Any, upper: bool = False) -> Any:
     """`linalg.cholesky`."""
     return _factor(square_matrices("cholesky", one(input)), upper=upper)
@@ -286,6 +295,7 @@ _factor = one_node("CholeskyBackward0")(numpy_linalg.factor)
 _LinalgEigh = return_type("linalg_eigh", "eigenvalues", "eigenvectors")
 
 
+@factors
 def eigh(A: Any, UPLO: str = "L") -> Any:
     """Eigenvalues in ascending order, and eigenvectors as columns, as `(eigenvalues, eigenvectors)`.
 
@@ -298,6 +308,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
     return _LinalgEigh(*numpy_linalg.spectrum(one(A), UPLO))
 
 
+@factors
 def eigvalsh(A: Any, UPLO: str = "L") -> Any:
     """The eigenvalues of symmetric matrices in ascending order.
 
@@ -311,6 +322,7 @@ _LinalgSvd = return_type("linalg_svd", "U", "S", "Vh")
 _Svd = return_type("svd", "U", "S", "V")
 
 
+@factors
 def svd(A: Any, full_matrices: bool = True) -> Any:
     """The singular value decomposition A = U diag(S) Vh, as `(U, S, Vh)`.
 
@@ -324,6 +336,7 @@ def svd(A: Any, full_matrices: bool = True) -> Any:
 
 
 @function("svd")
+@factors
 def _svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     """The singular value decomposition input = U diag(S) V^T, as `(U, S, V)`; reduced if `some`.
 
@@ -337,6 +350,7 @@ def _svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     return _Svd(zeros[0], numpy_linalg.svdvals(x), zeros[1])
 
 
+@factors
 def svdvals(A: Any) -> Any:
     """The singular values in descending order.
 
@@ -376,6 +390,7 @@ def _qr(input: Any, some: bool = True) -> Any:
 
 # -- functions of matrices and products --------------------------------------------------------------------
 @function("matrix_power")
+@factors
 def matrix_power(A: Any, n: int) -> Any:
     """The n-th power; of the inverse if n is negative.
 

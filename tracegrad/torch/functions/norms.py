@@ -13,6 +13,7 @@ from tracegrad.ops.elementwise import add, divide, greater, multiply, where
 from tracegrad.ops.linear import keep_axes, transpose
 from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions.dims import dim_of, dims_of, one, size_error
+from tracegrad.torch.functions.matrix_errors import factors
 from tracegrad.torch.functions.registry import function, with_aliases
 
 __all__ = ["cond", "matrix_norm", "norm", "renorm", "vector_norm"]
@@ -103,6 +104,7 @@ def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
     return vector_norm(x, ord, dim, keepdim, dtype=dtype)
 
 
+@factors
 def cond(A: Any, p: Any = None) -> Any:
     """The condition number of matrices in the norm `p`; by default the ratio of extreme singular values.
 

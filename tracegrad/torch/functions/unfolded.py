@@ -11,11 +11,13 @@ from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api.operands import arrays, constant, peer_of
 from tracegrad.ops.linear import broadcast_to, concatenate, reshape, transpose
 from tracegrad.torch.functions.dims import dim_of, one, size_error
+from tracegrad.torch.functions.matrix_errors import factors
 from tracegrad.torch.functions.running import cumprod
 
 __all__ = ["tensorinv", "tensorsolve", "vander"]
 
 
+@factors
 def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
     """The X with `tensordot(A, X, X.ndim) == B`; `dims` of A are moved to its end first.
 
@@ -36,6 +38,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
     return reshape(numpy_linalg.solve(reshape(x, shape=(n, n)), reshape(y, shape=(n,))), shape=shape)
 
 
+@factors
 def tensorinv(A: Any, ind: int = 2) -> Any:
     """The inverse of `tensordot(A, X, X.ndim)` as a function of X, for an A whose first `ind` dimensions are the
     result's. RuntimeError if there are not as many elements in these as in the others.

@@ -1,0 +1,54 @@
+"""Matrices that cannot be factored: on Tensors, PyTorch's error, which is a RuntimeError, and NumPy's as well."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tracegrad.errors import located
+
+__all__ = ["LinAlgError", "factors", "of_tensors"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class LinAlgError(RuntimeError, np.linalg.LinAlgError):
+    """A matrix that is singular, not positive definite, or for which an algorithm does not converge."""
+
+
+# What PyTorch says where NumPy says so, without the number of the element.
+_TEXTS = {
+    "Singular matrix": "linalg: The solver failed because the input matrix is singular.",
+    "Matrix is not positive definite": "linalg.cholesky: The factorization could not be completed because the input is "
+    "not positive-definite.",
+    "SVD did not converge": "linalg.svd: The algorithm failed to converge.",
+    "SVD did not converge in Linear Least Squares": "linalg.lstsq: The algorithm failed to converge.",
+    "Eigenvalues did not converge": "linalg.eigh: The algorithm failed to converge.",
+}
+
+
+def of_tensors(error: BaseException) -> BaseException:
+    """The error to raise on Tensors where NumPy raises `error` on arrays.
+
+    >>> isinstance(of_tensors(np.linalg.LinAlgError("Singular matrix")), RuntimeError)
+    True
+    """
+    if type(error) is not np.linalg.LinAlgError:  # what is not square says so itself
+        return error
+    return LinAlgError(located(_TEXTS.get(str(error), str(error))))
+
+
+def factors(fn: F) -> F:
+    """Let a function that factors matrices raise PyTorch's errors."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except np.linalg.LinAlgError as error:
+            raise of_tensors(error) from None
+
+    return call  # type: ignore[return-value]
