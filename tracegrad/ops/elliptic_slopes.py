@@ -1,7 +1,8 @@
 """The slopes of incomplete elliptic integrals in their parameter m, in ops.
 
-By DLMF 19.4 they are differences over m, of which nothing is left next to m = 0. There, the integrals that they are, of
-sin(t)**2 / (2 * (1 - m * sin(t)**2)**p), are sums over the places of Gauss and Legendre, which have all derivatives.
+By DLMF 19.4 they are differences over m and 1 - m, of which nothing is left next to m = 0 and m = 1. There, the
+integrals that they are, of sin(t)**2 / (2 * (1 - m * sin(t)**2)**p), are sums over the places of Gauss and Legendre,
+which have all derivatives: next to m = 1 where phi is well below a quarter of a turn.
 """
 
 from __future__ import annotations
@@ -13,12 +14,26 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.ops.elementwise import absolute, add, divide, less, multiply, power, rint, sin, sqrt, subtract, where
+from tracegrad.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    less,
+    logical_and,
+    logical_or,
+    multiply,
+    power,
+    rint,
+    sin,
+    sqrt,
+    subtract,
+    where,
+)
 from tracegrad.ops.special import apply
 
 __all__ = ["delta", "ellipeinc_m", "ellipkinc_m"]
 
-_NEAR = 0.01  # as far as that, the places give all digits
+_NEAR, _WITHIN = 0.01, 1.05  # as far as that from 0 or 1, for such a phi next to 1, the places give all digits
 _PLACES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(12))
 
 
@@ -42,24 +57,31 @@ def _integral(phi: Any, m: Any, exponent: float) -> Any:
     return multiply(functools.reduce(add, terms), half)
 
 
-def _near_0(phi: Any, m: Any, exponent: float) -> Any:
+def _is_near(phi: Any, m: Any) -> Any:
+    """Whether m is next to 0, or to 1 where phi is not large."""
+    small = abs(phi) < _WITHIN if type(phi) in LITERALS else less(absolute(phi), _WITHIN)
+    return logical_or(less(absolute(m), _NEAR), logical_and(less(absolute(subtract(m, 1.0)), _NEAR), small))
+
+
+def _by_places(phi: Any, m: Any, exponent: float) -> Any:
     turns = round(phi / math.pi) if type(phi) in LITERALS else rint(multiply(phi, 1 / math.pi))
     rest = subtract(phi, multiply(turns, math.pi))
-    return add(_integral(rest, m, exponent), multiply(_integral(math.pi / 2, m, exponent), multiply(turns, 2.0)))
+    whole = _integral(math.pi / 2, where(less(m, 0.5), m, 0.0), exponent)
+    return add(_integral(rest, m, exponent), multiply(whole, multiply(turns, 2.0)))
 
 
 def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
-    near = less(absolute(m), _NEAR)
+    near = _is_near(phi, m)
     far = where(near, 0.5, m)
     rest = subtract(1.0, far)
     parts = subtract(apply("ellipeinc", phi, far), multiply(rest, where(near, 0.0, ans)))
     first = divide(parts, multiply(multiply(far, rest), 2.0))
     last = divide(_sin(multiply(phi, 2.0)), multiply(multiply(rest, delta(phi, far)), 4.0))
-    return where(near, _near_0(phi, where(near, m, 0.0), -1.5), subtract(first, last))
+    return where(near, _by_places(phi, where(near, m, 0.0), -1.5), subtract(first, last))
 
 
 def ellipeinc_m(ans: Any, phi: Any, m: Any) -> Any:
-    near = less(absolute(m), _NEAR)
+    near = _is_near(phi, m)
     far = where(near, 0.5, m)
     found = divide(subtract(where(near, 0.0, ans), apply("ellipkinc", phi, far)), multiply(far, 2.0))
-    return where(near, multiply(_near_0(phi, where(near, m, 0.0), -0.5), -1.0), found)
+    return where(near, multiply(_by_places(phi, where(near, m, 0.0), -0.5), -1.0), found)

@@ -27,7 +27,7 @@ from tracegrad.ops.elementwise import (
 )
 from tracegrad.ops.special import apply, lgamma
 
-__all__ = ["beta_density", "gamma_density", "of_quantile", "t_density"]
+__all__ = ["beta_density", "gamma_density", "of_quantile", "t_density", "vanishing"]
 
 
 def _in_parts(found: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Any, inside: float, *ends: Any) -> Any:
@@ -66,3 +66,13 @@ def t_density(df: Any, t: Any) -> Any:
 def of_quantile(ans: Any, density: Any) -> Any:
     """The slope of a quantile: 1 over its density, and what an infinite one has where that is 0 in all orders."""
     return where(isinf(ans), absolute(ans), divide(1.0, density))
+
+
+def vanishing(found: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The slope `found` of a function with a limit at infinity, of which the factors have none, or SciPy no value."""
+
+    def slope(ans: Any, x: Any) -> Any:
+        far = isinf(x)
+        return where(far, multiply(ans, 0.0), found(ans, where(far, 0.5, x)))
+
+    return slope

@@ -58,7 +58,7 @@ from tracegrad.ops.parameter_slopes import (
     in_t,
 )
 from tracegrad.ops.special import apply, digamma
-from tracegrad.ops.special_densities import beta_density, gamma_density, of_quantile, t_density
+from tracegrad.ops.special_densities import beta_density, gamma_density, of_quantile, t_density, vanishing
 
 __all__ = ["FAMILIES", "SLOPES", "VALUES", "slope"]
 
@@ -441,6 +441,8 @@ SLOPES: dict[str, tuple[Slope, ...]] = {
     **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS, **INVERSES,
     **OF_FUNCTIONS,
 }  # fmt: skip
+for _name in ["i0e", "i1e", "k0e", "k1e", "sici.0", "sici.1", "rgamma", "itairy.0", "itairy.2", "ellipk", "ellipkm1"]:
+    SLOPES[_name] = (vanishing(SLOPES[_name][0]),)
 
 
 def _scipy(name: str, *xs: Any) -> Any:
