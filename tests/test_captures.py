@@ -342,10 +342,15 @@ def test_a_function_made_inside_still_works_outside():
     assert type(made["function"](X)) is np.ndarray
 
 
-def test_random_numbers_drawn_inside_are_refused():
+def test_random_numbers_of_pythons_are_drawn_at_each_call():
     for f in (lambda x: x + random.gauss(0.0, 1.0), lambda x: x * random.random()):
-        with pytest.raises(tg.UnsupportedError, match=r"drawn once.*test_captures.py:\d+"):
-            tg.trace(f)(X)
+        random.seed(5)
+        expected = [f(X), f(X)]
+        random.seed(5)
+        traced = tg.trace(f)
+        with pytest.warns(tg.PerformanceWarning, match=r"draws random numbers.*test_captures.py:\d+"):
+            found = [traced(X)]
+        np.testing.assert_array_equal([*found, traced(X)], expected)
 
 
 def test_a_captured_tensor_is_read_at_each_call_and_makes_the_result_one():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
+import random
 import types
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.trace.arithmetic import holds
 from tracegrad.trace.builder import current_trace
-from tracegrad.trace.drawn import Made, Traced, is_generator
+from tracegrad.trace.drawn import Made, Traced, is_generator, note
 from tracegrad.trace.refusals import InPlace, draws, refuse
 from tracegrad.trace.sources import Fixed
 
@@ -34,7 +35,17 @@ _INSTEAD = {"bytes": "use integers(0, 256, n, dtype=np.uint8)"}
 
 
 def _traced(*xs: Any) -> bool:
-    return any(isinstance(x, Carrier) for x in xs)
+    """Whether some of the parameters are values of the trace, which are real numbers, then."""
+    found: list[Any] = [x for x in xs if isinstance(x, Carrier)]
+    for x in found:
+        if x.dtype.kind == "c" and not x.shape:
+            raise UnsupportedError(
+                located("a draw by a complex number, of which NumPy takes the real part; take x.real")
+            )
+        if x.dtype.kind == "c":
+            cast = f"Cannot cast array data from dtype('{x.dtype}') to dtype('float64') according to the rule 'safe'"
+            raise TypeError(located(cast))
+    return bool(found)
 
 
 def _require(condition: Any, error: type[Exception], text: str) -> None:
@@ -163,6 +174,8 @@ def _dirichlet(g: Traced, alpha: Any, size: Any = None) -> Any:
 
 
 def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if any(np.iscomplexobj(x) for x in (mean, cov)):
+        raise TypeError(located("mean and cov must not be complex"))
     mean, method = np.asarray(mean) if not _traced(mean) else mean, kwargs.get("method", "svd")
     factor: Any = cov
     if isinstance(cov, Value) and g._world.builder.has_derivative(cov.node) and method == "cholesky":
@@ -278,12 +291,11 @@ def random_of(world: Any, value: Any, source: Any) -> Any:
         return generator_of(world, value, source)
     if not draws(value):
         return MAKERS[value.__name__]
-    raise UnsupportedError(
-        located(
-            f"{source} draws random numbers, which would be drawn once and recorded as constants; "
-            "draw outside and pass the array"
-        )
-    )
+    if world.once and isinstance(value, random.Random):
+        note(value)
+        return value
+    what = f"{source} draws random numbers, which are others at each call"
+    raise world.builder.gives_up(f"{what}; use a generator of np.random's to have the call compiled")
 
 
 def method_of_global(value: Any) -> Any:

@@ -32,11 +32,11 @@ from tracegrad.trace.conversions import unbound
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
-from tracegrad.trace.library import of_library
+from tracegrad.trace.library import at_each_call, of_library
 from tracegrad.trace.making import making, of_lists, ufunc_of_lists
 from tracegrad.trace.math_functions import MATH
 from tracegrad.trace.readers import READERS, Modules
-from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, drawing, draws, refused_by_name
+from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, drawing, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
 from tracegrad.trace.talk import TALK
 from tracegrad.trace.texts import digesting, reads
@@ -204,6 +204,20 @@ def _read(world: Any, real: types.ModuleType, name: str) -> Any:
     return world.translate(found, source)
 
 
+class _Random(_Face):
+    """`random`, whose generators no program has: a call that draws by them runs as plain Python."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(_held(self)[_REAL][0], name)
+        if not repeats():
+            return drawing(found)
+        if not callable(found):
+            return found
+        what = f"random.{name} draws random numbers, or makes what does"
+        trace: Any = current_trace()
+        raise trace.gives_up(f"{what}; draw by a generator of np.random's to have the call compiled")
+
+
 class _Masked(_Face):
     """`np.ma`, whose functions are refused what is traced."""
 
@@ -233,7 +247,7 @@ def module(world: Any, real: types.ModuleType) -> Any:
     if real is np.random:
         return RANDOM
     if real.__name__ == "random":
-        return Refusal(real.__name__)
+        return _Random(real)
     if real.__name__ in ("numpy.linalg", "numpy.lib", *_INNER) or _is_of_scipy(real.__name__):
         return _Replaced(real)
     if world is None:
@@ -300,7 +314,7 @@ def replacement(value: Any) -> Any:
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         if is_generator(value.__self__):
             return method_of_global(value)
-        return getattr(Refusal("random"), value.__name__) if repeats() else drawing(value)
+        return at_each_call(value, f"random.{value.__name__}") if repeats() else drawing(value)
     if _is_function(value) and _is_of_scipy(value.__module__ or ""):
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):

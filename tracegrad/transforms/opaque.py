@@ -6,7 +6,9 @@ an error, and a rule around the function (`custom_vjp`, `custom_jvp`) gives it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import random
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -25,6 +27,9 @@ from tracegrad.torch.autograd.opaque import is_traced, key_of
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builtins import unshadowed
 from tracegrad.trace.describe import describe
+from tracegrad.trace.foreign import Opaque, State
+from tracegrad.trace.namespaces import contents
+from tracegrad.trace.refusals import draws
 
 __all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
 
@@ -131,7 +136,8 @@ class _Call:
         key = (self._key(), *map(key_of, leaves)) if self.asked is not None else None
         answer = self.asked.get(key) if self.asked is not None else None
         if answer is None:
-            answer = tree.flatten(self.custom.fun(*args, **kwargs))
+            call = self.custom.fun if self.asked is None else self.custom.watched
+            answer = tree.flatten(call(*args, **kwargs))
             if self.asked is not None:
                 self.asked[key] = answer
         found, structure = answer
@@ -178,6 +184,22 @@ def _real(world: Any, x: Any) -> Any:
     return real
 
 
+def _generators(fun: Any, args: Any, kwargs: Any) -> list[State]:
+    """The states of the generators of random numbers that a function may draw from, as far as its code names them."""
+    holder, code = getattr(fun, "__self__", None), getattr(fun, "__code__", None)
+    found = [holder, *tree.leaves((args, kwargs)), *(vars(holder).values() if hasattr(holder, "__dict__") else ())]
+    if code is not None:
+        found += [contents(cell) for cell in fun.__closure__ or ()]
+        found += [fun.__globals__.get(name) for name in code.co_names]
+        found += [np.random.seed.__self__, random.seed.__self__] if "random" in code.co_names else []  # type: ignore[attr-defined]
+    several = {id(x): x for x in found if draws(x)}
+    states = []
+    for x in several.values():
+        with contextlib.suppress(Opaque):
+            states.append(State(x))
+    return states
+
+
 def _name_of(fun: Any) -> str:
     """A function of ctypes has a name of its own, which is not where others have theirs."""
     own = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
@@ -196,7 +218,18 @@ class OpaqueFunction:
         # For each kind of arguments that it was traced for, the structure of the result, and leaves like its.
         self.results: dict[Any, Any] = {}
         self.name = _name_of(fun)
+        self.draws = False  # random numbers, by a generator that others draw from as well
         self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_Called,), {})
+
+    def watched(self, *args: Any, **kwargs: Any) -> Any:
+        """What it gives in a call that is being traced. Where it draws random numbers, it has drawn none then."""
+        held = _generators(self.fun, args, kwargs)
+        found = self.fun(*args, **kwargs)
+        moved = [state for state in held if not state.is_kept]
+        for state in moved:
+            state.restore()
+        self.draws = self.draws or bool(moved)
+        return found
 
     def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Give the rule for batches, in the place of a call for each example; returns it.
@@ -229,6 +262,9 @@ class OpaqueFunction:
                 outputs = self._called.apply(call, *leaves)
             finally:
                 call.asked = None
+            if self.draws and world.open:
+                what = f"{self.name} is opaque and draws random numbers, in an order that a program does not have"
+                raise world.builder.gives_up(f"{what}; draw outside of it and pass what was drawn")
         return tree.unflatten(call.result, outputs)
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
