@@ -484,3 +484,23 @@ def test_matrices_that_cannot_be_factored_raise_the_error_of_pytorch(name: str) 
     with pytest.raises(np.linalg.LinAlgError) as caught:
         tg.trace(np.linalg.inv)(np.zeros((2, 2)))
     assert type(caught.value) is np.linalg.LinAlgError
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_the_imaginary_parts_on_the_diagonal_of_a_hermitian_matrix_are_not_read(lower: bool) -> None:
+    # As LAPACK does it not, so do functions that are no calls of LAPACK's of such matrices.
+    generator = np.random.default_rng(4)
+    x = generator.standard_normal((3, 3)) + 1j * generator.standard_normal((3, 3)) + 4 * np.eye(3)
+    functions: list[Any] = [
+        lambda a: scipy.linalg.pinvh(a, lower=lower),
+        lambda a: scipy.linalg.solve(a, np.ones(3), assume_a="her", lower=lower),
+        lambda a: np.linalg.eigh(a, "L" if lower else "U")[0],
+    ]
+    if lower:
+        functions.append(lambda a: np.linalg.pinv(a, hermitian=True))
+    for function in functions:
+        traced = tg.trace(function)
+        for _ in range(2):
+            np.testing.assert_allclose(traced(x), function(x), rtol=1e-9, atol=1e-12)
+        slope = tg.jvp(lambda t, f=function: np.sum(np.real(f(x + 1j * t * np.eye(3)))), (0.0,), (1.0,))[1]
+        np.testing.assert_allclose(slope, 0.0, atol=1e-12)

@@ -19,7 +19,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.batching import repeated, to_axis
-from tracegrad.ops.complex_numbers import complex_, conj, imag, real_of
+from tracegrad.ops.complex_numbers import complex_, conj, imag, real, real_of
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import (
     add,
@@ -103,14 +103,18 @@ def square_samples() -> Any:
 @primitive(on_complex=AS_WRITTEN)
 def symmetric(x: Any, *, lower: bool) -> Any:
     """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read. Of complex
-    numbers, the Hermitian one.
+    numbers, the Hermitian one: LAPACK reads no imaginary parts on the diagonal.
 
     Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent. So
     functions of symmetric matrices have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
     """
     n = x.shape[-1]
     kept = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
-    return np.where(kept, x, np.swapaxes(x, -1, -2).conj())
+    whole = np.where(kept, x, np.swapaxes(x, -1, -2).conj())
+    if x.dtype.kind == "c":
+        diagonal = np.arange(n)
+        whole[..., diagonal, diagonal] = whole[..., diagonal, diagonal].real
+    return whole
 
 
 @symmetric.def_aval
@@ -122,7 +126,9 @@ def _(x: Aval, *, lower: bool) -> Aval:
 def _of_triangle(x: Any, *, lower: bool) -> Any:
     n = x.shape[-1]
     mine, other = (x, adjoint(x)) if lower else (adjoint(x), x)
-    return where(band(n, n, 0), mine, other) if x.dtype.kind != "c" or lower else where(band(n, n, -1), mine, other)
+    if x.dtype.kind != "c":
+        return where(band(n, n, 0), mine, other)
+    return where(band(n, n, -1), mine, where(band(n, n, 0), complex_(real(x), 0.0), other))
 
 
 @symmetric.def_vjp("x")
