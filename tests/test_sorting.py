@@ -259,3 +259,32 @@ def test_quantiles_of_long_rows_select_instead_of_sorting(name: str) -> None:
         near[0][i, j], near[1][i, j] = x[i, j] - 1e-6, x[i, j] + 1e-6
         low, high = (np.sum(np.cos(of(moved, *args[1:]))) for moved in near)
         np.testing.assert_allclose(slope[i, j], (high - low) / 2e-6, rtol=1e-5, atol=1e-8)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "index"),
+    [
+        ([NAN, 1.0, 1.0], 1.0, 2), ([NAN, NAN, 1.0], NAN, 0), ([NAN], NAN, 0), ([2.0, NAN, 1.0], 1.0, 2),
+        ([1.0, 2.0, 2.0, NAN, NAN, NAN], 2.0, 2), ([NAN, 1.0], NAN, 0), ([1.0, NAN], 1.0, 0), ([NAN, NAN], NAN, 0),
+    ],
+)  # fmt: skip
+def test_the_mode_is_that_of_pytorch_where_there_is_nan(values: list[float], value: float, index: int) -> None:
+    for run in (tg.mode, tg.trace(tg.mode)):
+        found = run(tg.tensor(values))
+        np.testing.assert_array_equal([found.values, found.indices], [value, index])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_sign_of_nan_is_0_of_tensors_and_nan_of_arrays(dtype: str) -> None:
+    points = np.array([NAN, 0.0, -0.0, -2.0, 3.0, np.inf, -np.inf], dtype)
+    for sign in (tg.sign, tg.sgn, lambda x: x.sign(), lambda x: x.clone().sgn_()):
+        for run in (sign, tg.trace(sign)):
+            found = run(tg.tensor(points))
+            assert (found.dtype, found.tolist()) == (points.dtype, [0.0, 0.0, 0.0, -1.0, 1.0, 1.0, -1.0])
+    x = tg.tensor(points, requires_grad=True)
+    tg.sign(x).sum().backward()
+    assert x.grad.tolist() == [0.0] * 7
+    np.testing.assert_array_equal(tg.trace(np.sign)(points), np.sign(points))

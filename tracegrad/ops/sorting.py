@@ -173,7 +173,10 @@ for _op in (cumargmax, cumargmin):
 # -- argmode ---------------------------------------------------------------------------------------------
 @primitive()
 def argmode(x: Any, *, axis: int) -> Any:
-    """The index along `axis` of the last of the most frequent elements; among equally frequent ones, of the least."""
+    """The index along `axis` of the last of the most frequent elements; among equally frequent ones, of the least.
+
+    A nan is equal to none, as in PyTorch, and the answer where it is the first of elements that all differ.
+    """
     shape = reduced_shape(x.shape, (axis,))
     return (
         np.apply_along_axis(_last_of_most, axis, x).astype(np.int64) if math.prod(shape) else np.zeros(shape, np.int64)
@@ -181,9 +184,11 @@ def argmode(x: Any, *, axis: int) -> Any:
 
 
 def _last_of_most(v: Any) -> Any:
-    values, counts = np.unique(v, return_counts=True)
-    most = values[np.argmax(counts)]
-    return np.flatnonzero((v == most) if most == most else np.isnan(v))[-1]
+    values, counts = np.unique(v, return_counts=True, equal_nan=False)
+    most = np.argmax(counts)
+    if counts[most] == 1 and v[0] != v[0]:
+        return 0
+    return np.flatnonzero(v == values[most])[-1]
 
 
 @argmode.def_aval
@@ -199,6 +204,7 @@ def _() -> Any:
     yield (integers((3, 9), 0, 3),), {"axis": 1}
     yield (integers((9, 2), 0, 3, dtype="float32"),), {"axis": 0}
     yield (np.array([1.0, np.nan, np.nan]),), {"axis": 0}
+    yield (np.array([np.nan, 2.0, 1.0]),), {"axis": 0}
 
 
 # -- searchsorted ----------------------------------------------------------------------------------------

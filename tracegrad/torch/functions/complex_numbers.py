@@ -24,7 +24,7 @@ from tracegrad.torch.functions.dims import one, size_error, type_name
 from tracegrad.torch.functions.registry import function, method
 from tracegrad.torch.functions.shapes import transpose
 
-__all__ = ["adjoint", "conj", "imag", "real"]
+__all__ = ["adjoint", "conj", "imag", "real", "sign_of_real"]
 
 
 def is_complex(x: Any) -> bool:
@@ -208,6 +208,11 @@ def _angle_of_real(x: Any) -> Any:
     return where(isnan(x), x, multiply(cast(less(x, 0), dtype=x.dtype.name), math.pi))
 
 
+def sign_of_real(x: Any) -> Any:
+    """-1, 0 or 1, and 0 of nan, where NumPy has nan"""
+    return where(equal(x, x), sign(x), 0.0) if x.dtype.kind == "f" else sign(x)
+
+
 @function("sgn", in_place=True)
 def sgn(input: Any) -> Any:
     """The direction: input / abs(input), 0 for 0; of a real number the sign.
@@ -218,7 +223,7 @@ def sgn(input: Any) -> Any:
     x = one(input)
     if is_complex(x):
         return ops.sgn(x)
-    return named("SgnBackward0", flat(sign(x), x) if x.dtype.kind == "f" else sign(x))
+    return named("SgnBackward0", flat(sign_of_real(x), x) if x.dtype.kind == "f" else sign(x))
 
 
 @function("isreal")

@@ -37,6 +37,7 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.op import Carrier, Op, bind, named, one_node
 from tracegrad.torch.functions.arguments import as_node, counted, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.complex_numbers import sign_of_real
 from tracegrad.torch.functions.dims import copied, one
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import ONE_OP, function
@@ -301,17 +302,18 @@ def _step(name: str, fn: Any, x: Any, *args: Any) -> Any:
     return named(name, _flat(fn(x, *args), x))
 
 
-for _name, _op, _names in (
+_STEPS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("FloorBackward0", ops.floor, ("floor",)),
     ("CeilBackward0", ops.ceil, ("ceil",)),
     ("TruncBackward0", ops.trunc, ("trunc", "fix")),
-    ("SignBackward0", ops.sign, ("sign",)),
-):
+    ("SignBackward0", sign_of_real, ("sign",)),
+)
+for _name, _step_of, _names in _STEPS:
 
-    def _stepping(input: Any, _name: str = _name, _op: Op = _op) -> Any:
+    def _stepping(input: Any, _name: str = _name, _op: Any = _step_of) -> Any:
         return _step(_name, _op, one(input))
 
-    _stepping.__name__, _stepping.__doc__ = _names[0], f"{_op.__doc__}, element by element."
+    _stepping.__name__, _stepping.__doc__ = _names[0], f"{_step_of.__doc__}, element by element."
     function(*_names, in_place=True)(_stepping)
 
 
