@@ -291,6 +291,9 @@ class Code:
         if not exact(guard):
             return f"{text} is {expected}"
         again, cls = self.again(text), type(guard.expected).__name__
+        if again == text and text.endswith(")"):  # what is called is called once
+            again = self._locals[again] = f"w{len(self._locals)}"
+            text = f"({again} := {text})"
         return f"({text} is {expected} or type({again}) is {cls} and {again} == {expected})"
 
     def _items(self, text: str, cls: type, *items: Any) -> None:

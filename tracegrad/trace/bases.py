@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Position(Source):
-    """How the array that the parent leads to lies in its base, as a text; empty where it is no view of another."""
+    """How the array that the parent leads to lies in its base, as a text; empty where it has none."""
 
     __slots__ = ()
 
@@ -42,7 +42,11 @@ class Position(Source):
 
 
 def _position(x: Any) -> str:
-    return str((x.shape, x.strides, _offset(x), x.dtype, x.flags.writeable)) if _is_view(x) else ""
+    base = x.base
+    if not type(x) is type(base) is np.ndarray:
+        return ""
+    lying = f"{x.shape}{x.strides}{_offset(x)}{x.dtype.str}{x.flags.writeable}"
+    return f"{lying} of {base.shape}{base.strides}{base.dtype.str}"
 
 
 def _is_view(x: Any) -> bool:
