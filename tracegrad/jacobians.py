@@ -94,7 +94,7 @@ def _jacobian(fun: Function, argnums: Argnums, has_aux: bool, who: Description, 
         given, keywords = positional(fun, args, kwargs)
         places = positions(several, len(given), who)
         arguments = Arguments(given, places, who)
-        flat = FlatCall(lambda *xs: inlined(fun)(*xs, **keywords), arguments.replaced, who, has_aux)
+        flat = FlatCall(lambda *xs: inlined(fun)(*xs, **keywords), arguments, who, has_aux)
         found, aux = blocks(flat, arguments.leaves)
         found = [[x[()] if isinstance(x, np.ndarray) else x for x in row] for row in found]
         found = [as_tensors(row, arguments.leaves) for row in found]

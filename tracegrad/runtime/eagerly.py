@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad import tree
 from tracegrad.control.until import room_for
 from tracegrad.errors import (
     WARNED,
@@ -34,7 +33,6 @@ from tracegrad.errors import (
     located,
     plainly,
 )
-from tracegrad.ops import TapeCarrier, TensorCarrier
 from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
 from tracegrad.torch.modes import STATE
@@ -45,6 +43,7 @@ from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import on_call
 from tracegrad.trace.taken import require_nothing_taken
 from tracegrad.trace.trace import Trace, trace_call
+from tracegrad.transforms.written import shared_by, value_of
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
@@ -84,15 +83,18 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
     rewind(call)
     _require_known_classes(call, why)
     effects: Sequence[Effect] = call.writes
+    several = set[int]()
     if found is not None:
         world, effects = found[0].trace.world, found[0].trace.effects
         with on_call(call):
             shared = _shared_memory(found[0].trace)
+            _require_own_memory(call, found, shared)
+            several = {id(source.read()) for group in found[0].trace.groups for source in group}
         why = f"{why}; {shared}" if why else shared
         if world.class_asked:  # on the tape a value has another class
             raise UnsupportedError(f"{world.class_asked}: {why}")
     require_nothing_taken(call, why)
-    with plainly(why):
+    with plainly(why), shared_by(several):
         return _on_the_tape(function, call, args, kwargs, effects)
 
 
@@ -123,6 +125,20 @@ def _shared_memory(trace: Trace) -> str:
     return f"{written or 'a container'}, which it writes to, shares memory with something else that it reads"
 
 
+def _require_own_memory(call: Call, found: Found, why: str) -> None:
+    """UnsupportedError where an argument has part in what is written and read: on the tape it would not."""
+    arguments = [x for x in call.leaves if isinstance(x, np.ndarray)]
+    others = [(x, False) for x in found[2] if isinstance(x, np.ndarray)]
+    arrays = [*[(x, True) for x in arguments], *others]
+    written = [source.read() for source in found[0].trace.written]
+    of_arguments = {id(x) for x in arguments}
+    for w in written:
+        mine = [k for k, (x, _) in enumerate(arrays) if x is w]
+        for k, (x, is_argument) in enumerate(arrays):
+            if k not in mine[:1] and (is_argument or id(w) in of_arguments) and np.may_share_memory(x, w):
+                raise UnsupportedError(located(f"{why}; pass a copy of one of them"))
+
+
 def _on_the_tape(
     function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect]
 ) -> Any:
@@ -140,24 +156,15 @@ def _leave_values(effects: Sequence[Effect]) -> None:
         with contextlib.suppress(LookupError, AttributeError):
             holder = effect.holder.read()
             if effect.kind == "cell":
-                holder.cell_contents = _value(holder.cell_contents)
+                holder.cell_contents = value_of(holder.cell_contents)
             items = list(enumerate(holder) if isinstance(holder, list | deque) else _named(holder).items())
             for k, x in items:
-                if (value := _value(x)) is not x:
+                if (value := value_of(x)) is not x:
                     set_attribute(holder, k, value) if hasattr(holder, "__dict__") else holder.__setitem__(k, value)
 
 
 def _named(holder: Any) -> Any:
     return holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-
-
-def _value(x: Any) -> Any:
-    if isinstance(x, TapeCarrier) and not isinstance(x, TensorCarrier):
-        value = np.asarray(x.array)[()]
-        return value.item() if getattr(x, "weak", False) else value
-    if tree.is_node(x) and any(isinstance(leaf, TapeCarrier) for leaf in tree.leaves(x)):
-        return tree.map(_value, x)
-    return x
 
 
 def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:

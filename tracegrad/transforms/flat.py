@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,13 +27,25 @@ from tracegrad.trace.memories import require_not_remembered
 from tracegrad.trace.number import Number
 from tracegrad.trace.texts import require_none_read
 from tracegrad.trace.tracer import Tracer
+from tracegrad.transforms.written import Copies
 
 __all__ = [
-    "FlatCall", "FlatFunction", "Tape", "as_tensors", "calling", "inlined", "is_array", "node_of", "on_tape", "output",
-    "pair", "part_of", "recorded", "what",
+    "Arguments", "FlatCall", "FlatFunction", "Tape", "as_tensors", "calling", "inlined", "is_array", "node_of",
+    "on_tape", "output", "pair", "part_of", "recorded", "what",
 ]  # fmt: skip
 
 FlatFunction = Callable[..., Sequence[Any]]
+
+
+class Arguments(Protocol):
+    """The arguments of a call, of which a transform replaces leaves."""
+
+    @property
+    def args(self) -> Sequence[Any]:
+        """All of them, by position."""
+
+    def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        """All arguments, with these leaves."""
 
 
 # -- in a trace --------------------------------------------------------------------------------------------------------
@@ -187,14 +199,18 @@ class FlatCall:
     `fun` is called as it is; what is to run a function of the user's is `calling` it.
     """
 
-    def __init__(self, fun: Callable[..., Any], arguments: Callable[[Sequence[Any]], Sequence[Any]], who: Description,
-                 has_aux: bool):  # fmt: skip
+    def __init__(self, fun: Callable[..., Any], arguments: Arguments, who: Description, has_aux: bool):
         self.fun, self.arguments, self.who, self.has_aux = fun, arguments, who, has_aux
         self.structure: Any = None
         self.aux: Any = None
 
     def __call__(self, *leaves: Any) -> list[Any]:
-        result = self.fun(*self.arguments(leaves))
+        args = self.arguments.replaced(leaves)
+        copies = Copies(self.arguments.args, args)
+        try:
+            result = self.fun(*args)
+        finally:
+            copies.write_back()
         out, self.aux = pair(result, self.who) if self.has_aux else (result, None)
         outputs, self.structure = tree.flatten(out)
         found = [output(x, self.who) for x in outputs]

@@ -123,7 +123,7 @@ class Point:
     """Where a function is linearized: its positional arguments, taken apart, and which leaves can move."""
 
     def __init__(self, primals: Sequence[Any], who: Description):
-        self.who = who
+        self.who, self.args = who, primals
         self.leaves, self.structure = tree.flatten(tuple(primals))
         self.places = [k for k, x in enumerate(self.leaves) if self._moves(k, x)]
 
@@ -132,12 +132,10 @@ class Point:
         """The leaves that can move."""
         return [self.leaves[k] for k in self.places]
 
-    def arguments(self, moving: Sequence[Any]) -> Sequence[Any]:
+    def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
         """The arguments with these leaves in the place of those that can move."""
-        leaves = list(self.leaves)
-        for k, x in zip(self.places, moving):
-            leaves[k] = x
-        arguments: Sequence[Any] = tree.unflatten(self.structure, leaves)
+        found = dict(zip(self.places, leaves))
+        arguments: Sequence[Any] = tree.unflatten(self.structure, [found.get(k, x) for k, x in enumerate(self.leaves)])
         return arguments
 
     def filled(self, tangents: Sequence[Any]) -> Any:
@@ -194,7 +192,7 @@ class Point:
 
 def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Callable[[Sequence[Any]], Any], Any]:
     """The output of `fun` at a point, the function from tangents of what can move to that of the output, and aux."""
-    flat = FlatCall(calling(fun), point.arguments, point.who, has_aux)
+    flat = FlatCall(calling(fun), point, point.who, has_aux)
     values, pushforward = linear_at(flat, point.moving)
     outputs, aux = flat.split(values)
 

@@ -147,7 +147,7 @@ def value_and_grad(
             value, aux = pair(result, who) if has_aux else (result, None)
             return _scalar(value, who, "c" if holomorphic else "f"), aux
 
-        flat = FlatCall(scalar, arguments.replaced, who, True)
+        flat = FlatCall(scalar, arguments, who, True)
         values, pullback = vjp_at(flat, arguments.leaves)
         (value,), aux = flat.split(values)
         seed = full(shape=(), value=1.0, dtype=name_of(value.dtype))
@@ -166,7 +166,7 @@ def pull_back(
     """The output of `fun`, the function from its cotangent to the tuple of the primals', and aux."""
     who = describe(fun, "vjp of ")
     arguments = Arguments(primals, range(len(primals)), who)
-    flat = FlatCall(calling(fun), arguments.replaced, who, has_aux)
+    flat = FlatCall(calling(fun), arguments, who, has_aux)
     values, pullback = vjp_at(flat, arguments.leaves)
     (outputs, rest), structure = flat.split(values), flat.structure
 

@@ -140,7 +140,7 @@ def _pulled(
 
     arguments = reverse.Arguments(primals, range(len(primals)), who)
     begun = [builder.lift(x).node for x in arguments.leaves]
-    flat = FlatCall(call, arguments.replaced, who, has_aux)
+    flat = FlatCall(call, arguments, who, has_aux)
     values, pullback = reverse.traced_vjp(flat, arguments.leaves)
     if looks:
         kept = [x if x.weak else builder.value(node) for x, node in zip(arguments.leaves, begun)]

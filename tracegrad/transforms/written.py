@@ -1,0 +1,159 @@
+"""What a function writes to the containers among its arguments, of which a transform gives it copies with other leaves:
+it is written to the containers, as in Python."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops.carriers import TapeCarrier, TensorCarrier
+from tracegrad.torch.modes import STATE
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.shadow import unshadowed
+
+__all__ = ["Copies", "shared_by", "value_of"]
+
+
+class _Shared(threading.local):
+    """The ids of containers that the call under way, on the tape, may write to by more than one way."""
+
+    containers: Collection[int] = ()
+
+
+_SHARED = _Shared()
+
+
+@contextlib.contextmanager
+def shared_by(containers: Collection[int]) -> Iterator[None]:
+    """Within the block, a transform may not replace leaves of the containers with these ids: its copies would be apart
+    from what is written to them by another way."""
+    before, _SHARED.containers = _SHARED.containers, containers
+    try:
+        yield
+    finally:
+        _SHARED.containers = before
+
+
+def value_of(x: Any) -> Any:
+    """A value of the tape, or a container of such, as what is left outside of it: arrays and numbers."""
+    if isinstance(x, TapeCarrier) and not isinstance(x, TensorCarrier):
+        value = np.asarray(x.array)[()]
+        return value.item() if getattr(x, "weak", False) else value
+    if tree.is_node(x) and any(isinstance(leaf, TapeCarrier) for leaf in tree.leaves(x)):
+        return tree.map(value_of, x)
+    return x
+
+
+class _Copy(NamedTuple):
+    """A container, its copy, and what that holds: with its children, and those of the container."""
+
+    container: Any
+    copy: Any
+    before: Any
+    children: list[tuple[Any, Any]]
+
+
+class Copies:
+    """The containers of some arguments, with the copies that a function is given instead."""
+
+    def __init__(self, arguments: Iterable[Any], copies: Iterable[Any]):
+        self._known = [each for x, copy in zip(arguments, copies) for each in _copies(x, copy)]
+        for each in self._known:
+            if id(each.container) in _SHARED.containers:
+                self._refuse(each.container)
+
+    def write_back(self) -> None:
+        """Write to the containers what has been written to their copies. UnsupportedError where one that has been
+        written to is in several places of the arguments: the copies are several."""
+        changed = [each for each in self._known if not _same(_contents(each.copy), each.before)]
+        if not changed:
+            return
+        outside = {id(each.copy): each.container for each in self._known}
+        for each in self._known:
+            outside |= {id(child): x for x, child in each.children if id(child) not in outside}
+        for each in changed:
+            if sum(each.container is other.container for other in self._known) > 1:
+                self._refuse(each.container)
+        value = value_of if current_trace() is None and STATE.depth <= 1 else lambda x: x
+        for each in changed:
+            held = [(k, outside[id(x)] if id(x) in outside else value(x)) for k, x in _items(_contents(each.copy))]
+            _put(each.container, held)
+
+    def _refuse(self, x: Any) -> NoReturn:
+        what = (
+            f"a {type(x).__name__} that is written to is several arguments, or parts of them, or read by another name"
+        )
+        raise UnsupportedError(located(f"{what}; pass a copy of it"))
+
+
+def _copies(x: Any, copy: Any) -> Iterator[_Copy]:
+    if x is copy or not tree.is_node(x):
+        return
+    children, held = [*zip(tree.children(x), tree.children(copy))], _contents(copy)
+    if held is not None:
+        yield _Copy(x, copy, held, children)
+    for child, other in children:
+        yield from _copies(child, other)
+
+
+def _contents(x: Any) -> Any:
+    """A list of the items of a container, or a dict of its items or attributes; None where it cannot be written to."""
+    if isinstance(x, dict):
+        return dict(x.items())
+    if isinstance(x, list):
+        return list(x)
+    return dict(vars(x)) if hasattr(x, "__dict__") else None
+
+
+def _items(held: Any) -> Sequence[tuple[Any, Any]]:
+    return [*enumerate(held)] if isinstance(held, list) else [*held.items()]
+
+
+def _same(now: Any, before: Any) -> bool:
+    """Whether these are the same objects in the same order."""
+    pairs = zip(_items(now), _items(before))
+    return len(now) == len(before) and all(k == other and x is y for (k, x), (other, y) in pairs)
+
+
+def _put(x: Any, held: Sequence[tuple[Any, Any]]) -> None:
+    """Let a container hold this. Hooks of the user's classes have run, of the copy; what stands for a container in a
+    trace notes what is written to it."""
+    noted = unshadowed(x) is not x
+    if isinstance(x, dict):
+        _put_items(x, held, type(x) if noted else OrderedDict if isinstance(x, OrderedDict) else dict)
+    elif isinstance(x, list):
+        _put_elements(x, held, type(x) if noted else list)
+    else:
+        _put_attributes(x, held, *((setattr, delattr) if noted else (object.__setattr__, object.__delattr__)))
+
+
+def _put_items(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
+    if [k for k, _ in held] != [*x]:
+        kind.clear(x)
+    for k, value in held:
+        if k not in x or x[k] is not value:
+            kind.__setitem__(x, k, value)
+
+
+def _put_elements(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
+    if len(held) != len(x):
+        kind.clear(x)
+        kind.extend(x, [value for _, value in held])
+    for k, value in held:
+        if x[k] is not value:
+            kind.__setitem__(x, k, value)
+
+
+def _put_attributes(x: Any, held: Sequence[tuple[Any, Any]], put: Any, drop: Any) -> None:
+    for k in vars(x).keys() - dict(held).keys():
+        drop(x, k)
+    for k, value in held:
+        if getattr(x, k, held) is not value:
+            put(x, k, value)
