@@ -429,3 +429,13 @@ def test_the_mixed_derivative_of_a_power_of_tensors_is_the_limit() -> None:
         (slope,) = tg.autograd.grad((x**y).sum(), of, create_graph=True)
         (mixed,) = tg.autograd.grad(slope.sum(), by)
         np.testing.assert_allclose(mixed, [-INF, -INF, 0.0, 4 * (1 + 3 * np.log(2.0))], rtol=1e-6)
+
+
+def test_the_second_derivative_of_a_power_of_broadcast_operands() -> None:
+    x, y, step = np.array([1.3, 0.7, 1.0]), np.arange(6.0).reshape(2, 3) * 0.3 + 0.5, 1e-5
+    slopes = tg.grad(lambda x, y: (x**y).sum(), argnums=(0, 1))
+    second = tg.hessian(lambda x, y: (x**y).sum(), argnums=(0, 1))(x, y)
+    for k, d in enumerate(np.eye(3) * step):
+        up, down = slopes(x + d, y), slopes(x - d, y)
+        np.testing.assert_allclose(second[0][0][k], (up[0] - down[0]) / (2 * step), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(second[1][0][..., k], (up[1] - down[1]) / (2 * step), rtol=1e-6, atol=1e-8)

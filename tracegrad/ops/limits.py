@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ops.forms import Identity
-from tracegrad.ops.linear import stop_gradient, zeros_like
+from tracegrad.ops.linear import broadcast_to, stop_gradient, zeros_like
 from tracegrad.ops.op import TABLE, Carrier, primitive
 from tracegrad.ops.samples import uniform
 
@@ -27,6 +27,8 @@ def limited(value: Any, *operands: Any, rule: str) -> Any:
     """`value` with the slopes of `rule`, if it may be asked for them."""
     if any(map(is_literal, operands)) or not isinstance(value, Carrier):
         return value
+    shape = value.shape  # type: ignore[attr-defined]
+    operands = tuple([x if x.shape == shape else broadcast_to(x, shape=shape) for x in operands])
     return with_slopes(stop_gradient(value), *operands, rule=rule)
 
 

@@ -68,7 +68,7 @@ def of_quantile(ans: Any, density: Any) -> Any:
     return where(isinf(ans), absolute(ans), divide(1.0, density))
 
 
-def vanishing(found: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def vanishing(found: Any) -> Callable[[Any, Any], Any]:
     """The slope `found` of a function with a limit at infinity, of which the factors have none, or SciPy no value."""
 
     def slope(ans: Any, x: Any) -> Any:
