@@ -504,3 +504,14 @@ def test_the_imaginary_parts_on_the_diagonal_of_a_hermitian_matrix_are_not_read(
             np.testing.assert_allclose(traced(x), function(x), rtol=1e-9, atol=1e-12)
         slope = tg.jvp(lambda t, f=function: np.sum(np.real(f(x + 1j * t * np.eye(3)))), (0.0,), (1.0,))[1]
         np.testing.assert_allclose(slope, 0.0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("p", [None, 2, -2])
+def test_the_condition_of_a_matrix_of_zeros_is_infinite_as_numpy_has_it(p: Any) -> None:
+    traced = tg.trace(lambda x: np.linalg.cond(x, p))
+    for x in (np.zeros((2, 2)), np.stack([np.zeros((2, 2)), np.eye(2)]), np.ones((1, 1)), np.diag([0.0, 2.0])):
+        for _ in range(2):
+            np.testing.assert_allclose(traced(x), np.linalg.cond(x, p))
+    assert not np.isfinite(tg.grad(lambda x: np.linalg.cond(x, p))(np.zeros((2, 2)))).any()
+    assert np.isnan(tg.linalg.cond(tg.zeros(2, 2), p))

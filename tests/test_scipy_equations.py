@@ -148,3 +148,13 @@ def test_a_derivative_that_a_singular_matrix_has_is_kept() -> None:
     np.testing.assert_allclose(tg.grad(lambda x: np.sum(la.sqrtm(x)))(np.ones((2, 2))), np.full((2, 2), 2**-1.5))
     small = np.diag([1.0, 1e-20])
     np.testing.assert_allclose(tg.grad(lambda x: np.trace(la.logm(x)))(small), np.diag([1.0, 1e20]), atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_value_of_riccatis_equation_is_scipys_where_newtons_steps_are_singular() -> None:
+    def solved(x: Any) -> Any:
+        return la.solve_continuous_are(x, x, np.eye(2), np.eye(2))
+
+    x = np.ones((2, 2))
+    np.testing.assert_allclose(tg.trace(solved)(x), solved(x), rtol=1e-9)
+    assert np.isnan(tg.grad(lambda x: np.sum(solved(x) * A[:2, :2]))(x)).any()

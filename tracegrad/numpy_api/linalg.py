@@ -21,7 +21,7 @@ from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort
 from tracegrad.ops import complements, determinants, factorizations, linalg
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import absolute, divide, greater, maximum, multiply, not_equal, sign
+from tracegrad.ops.elementwise import absolute, divide, equal, greater, maximum, multiply, not_equal, sign, where
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Level, named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
@@ -258,7 +258,9 @@ def cond(x: Any, p: Any = None) -> Any:
     if p in (None, 2, -2):
         s = svdvals(v)
         first, last = (reshape(along(s, len(s.shape) - 1, i, i + 1), shape=s.shape[:-1]) for i in (0, s.shape[-1] - 1))
-        return divide(last, first) if p == -2 else divide(first, last)
+        found = divide(last, first) if p == -2 else divide(first, last)
+        # Of a matrix of zeros, PyTorch has nan, and NumPy infinity.
+        return found if _are_tied(v) else where(equal(first, 0.0), divide(1.0, first), found)
     v = square_matrices("cond", v)
     return multiply(norm(v, p, (-2, -1)), norm(inv(v), p, (-2, -1)))
 

@@ -61,14 +61,14 @@ def _solved(name: str, given: tuple[Any, ...], e: Any, s: Any, discrete: bool) -
     a, b, q, r, s = promoted([a, b, q, r, s])
     if a.dtype.kind == "c":
         raise refuse(f"scipy.linalg.{name} of complex matrices")
-    x = riccati(*map(stop_gradient, (a, b, q, r, s)), discrete=discrete)
+    x = found = riccati(*map(stop_gradient, (a, b, q, r, s)), discrete=discrete)
     for _ in range(2):
         inner = (r + b.T @ x @ b, b.T @ x @ a + s.T) if discrete else (r, b.T @ x + s.T)
         gain = np.linalg.solve(*inner)
         closed = (a - b @ gain).T
         cost = q + gain.T @ r @ gain - s @ gain - gain.T @ s.T
         x = solve_discrete_lyapunov(closed, cost) if discrete else solve_continuous_lyapunov(closed, -cost)
-    return x
+    return found + (x - stop_gradient(x))  # the value is SciPy's, where the steps are singular, too
 
 
 @entry("solve_continuous_are")
