@@ -726,6 +726,53 @@ def test_lbfgs_finds_the_minimum(trace: Any) -> None:
     np.testing.assert_allclose(w.detach().numpy(), np.ones(6), rtol=1e-7)
 
 
+def bowl(w: Any) -> Any:
+    return (tg.arange(1.0, len(w) + 1.0) * w**2).sum() + (w**4).sum() + tg.sin(3.0 * w).sum()
+
+
+def plain_far_away(w: Any) -> Any:
+    return -tg.exp(-(w**2).sum())
+
+
+def kink(w: Any) -> Any:
+    return w.abs().sum()
+
+
+# The parameters, and how often the loss was computed, after three steps of PyTorch 2.13.
+SEARCHES: list[tuple[Any, list[float], dict[str, Any], list[float], int]] = [
+    (rosenbrock, [-1.2, 1.0, 0.5], {"history_size": 2, "max_iter": 4},
+     [-0.8112022275899834, 0.656063054600386, 0.403895576863927], 15),
+    (rosenbrock, [-1.2, 1.0, 0.5], {"max_eval": 3}, [-0.8811778780789083, 0.7865502618516509, 0.6221087093192423], 9),
+    (bowl, [1.0, -2.0, 3.0], {"history_size": 2, "max_iter": 4},
+     [-0.393199885407839, -0.33954594711596764, -0.30744540332471554], 15),
+    (bowl, [1.0, -2.0, 3.0], {"max_eval": 3}, [0.06277763361559087, -0.18728397434922806, -0.39619205252528317], 10),
+    (plain_far_away, [2.0, 2.0], {"history_size": 2, "max_iter": 4}, [-5.528936578504402e-06] * 2, 12),
+    (plain_far_away, [2.0, 2.0], {"max_eval": 3}, [1.8226960175941669] * 2, 12),
+    (kink, [1.0, -0.3], {"tolerance_grad": 1e-2, "tolerance_change": 1e-3}, [0.0, -1.0754233614740372e-10], 50),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "start", "settings", "expected", "count"), SEARCHES)
+def test_lbfgs_searches_where_pytorch_does(
+    function: Any, start: list[float], settings: dict[str, Any], expected: list[float], count: int
+) -> None:
+    w, calls = tg.tensor(start, requires_grad=True), 0
+    optimizer = optim.LBFGS([w], line_search_fn="strong_wolfe", **settings)
+
+    def closure() -> Any:
+        nonlocal calls
+        calls += 1
+        optimizer.zero_grad()
+        loss = function(w)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    np.testing.assert_allclose(w.detach().numpy(), expected, rtol=1e-7, atol=1e-12)
+    assert calls == count
+
+
 def test_the_state_of_lbfgs_may_hold_tensors_where_it_has_numbers() -> None:
     found = []
     for loaded in (False, True):

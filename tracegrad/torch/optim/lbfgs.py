@@ -136,7 +136,8 @@ class _Steps:
             slope = float(gradient @ self.direction)
             if slope > -group["tolerance_change"]:
                 break
-            loss, gradient, evaluated = self._move(Point(0.0, loss, gradient, slope), last=n == group["max_iter"])
+            most = group["max_eval"] - calls
+            loss, gradient, evaluated = self._move(Point(0.0, loss, gradient, slope), n == group["max_iter"], most)
             calls += evaluated
             if n == group["max_iter"] or calls >= group["max_eval"] or self._rests(gradient, loss):
                 break
@@ -179,8 +180,9 @@ class _Steps:
         size = self._group["history_size"]
         self.products = ([*reversed(weights)] + [None] * size)[:size]
 
-    def _move(self, start: Point, last: bool) -> tuple[float, Array, int]:
-        """Move along the direction: the loss and gradient there, and how often they were computed."""
+    def _move(self, start: Point, last: bool, most: int) -> tuple[float, Array, int]:
+        """Move along the direction: the loss and gradient there, and how often they were computed; `most` times more
+        than once."""
         places = [p.array.copy() for p in self._params]
         if self._group["line_search_fn"] is None:
             self._go(places, self.t)
@@ -195,7 +197,7 @@ class _Steps:
             return Point(t, loss, gradient, float(gradient @ self.direction))
 
         longest = _greatest(self.direction)
-        found, calls = search(at, start, self.t, longest, self._group["tolerance_change"])
+        found, calls = search(at, start, self.t, longest, most)
         self.t = found.t
         self._go(places, self.t)
         return found.loss, found.gradient, calls

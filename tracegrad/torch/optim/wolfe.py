@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 __all__ = ["Point", "search"]
 
 ENOUGH, FLAT = 1e-4, 0.9  # the constants of the two conditions
-MOST = 25  # evaluations in a row
+SHORT = 1e-9  # an interval in which nothing moves by more is not searched
 
 
 class Point(NamedTuple):
@@ -25,15 +25,16 @@ class Point(NamedTuple):
     slope: float
 
 
-def search(at: Callable[[float], Point], start: Point, t: float, longest: float, tolerance: float) -> tuple[Point, int]:
+def search(at: Callable[[float], Point], start: Point, t: float, longest: float, most: int) -> tuple[Point, int]:
     """The point that is taken, and how often the function `at` was called.
 
-    `start` is the point at 0, `t` the first step, `longest` the greatest element of the direction.
+    `start` is the point at 0, `t` the first step, `longest` the greatest element of the direction; `most`
+    evaluations follow the first.
     """
-    bracket, turns, calls = _bracket(at, start, t)
+    bracket, turns = _bracket(at, start, t, most)
     if len(bracket) == 1:
-        return bracket[0], calls
-    return _zoom(at, start, bracket, turns, calls, longest, tolerance)
+        return bracket[0], turns + 1
+    return _zoom(at, start, bracket, turns, most, longest)
 
 
 def _falls(new: Point, start: Point) -> bool:
@@ -44,46 +45,45 @@ def _is_flat(new: Point, start: Point) -> bool:
     return abs(new.slope) <= -FLAT * start.slope
 
 
-def _bracket(at: Callable[[float], Point], start: Point, t: float) -> tuple[list[Point], int, int]:
+def _bracket(at: Callable[[float], Point], start: Point, t: float, most: int) -> tuple[list[Point], int]:
     """Two points with a good one between them, or a good one."""
     before, new, turns = start, at(t), 0
-    while turns < MOST:
+    while turns < most:
         if not _falls(new, start) or (turns > 1 and new.loss >= before.loss):
-            return [before, new], turns, turns + 1
+            return [before, new], turns
         if _is_flat(new, start):
-            return [new], turns, turns + 1
+            return [new], turns
         if new.slope >= 0:
-            return [before, new], turns, turns + 1
+            return [before, new], turns
         t = _lowest(before, new, (new.t + 0.01 * (new.t - before.t), new.t * 10))
         before, new = new, at(t)
         turns += 1
-    return [start, new], turns, turns + 1
+    return [start, new], turns
 
 
 def _zoom(
-    at: Callable[[float], Point], start: Point, bracket: list[Point], turns: int, calls: int, longest: float,
-    tolerance: float,
+    at: Callable[[float], Point], start: Point, bracket: list[Point], turns: int, most: int, longest: float
 ) -> tuple[Point, int]:  # fmt: skip
     """The point that is found between two."""
     low, high = sorted(bracket, key=lambda point: point.loss)
     stuck = False
-    while turns < MOST:
-        if abs(high.t - low.t) * longest < tolerance:
+    while turns < most:
+        if abs(high.t - low.t) * longest < SHORT:
             break
         t, stuck = _inside(_lowest(bracket[0], bracket[1]), low, high, stuck)
         new = at(t)
-        calls, turns = calls + 1, turns + 1
+        turns += 1
         if not _falls(new, start) or new.loss >= low.loss:
             bracket[_place(bracket, high)] = new
             low, high = sorted(bracket, key=lambda point: point.loss)
             continue
         if _is_flat(new, start):
-            return new, calls
+            return new, turns + 1
         place = _place(bracket, low)
         if new.slope * (high.t - low.t) >= 0:
             bracket[1 - place] = high = low
         bracket[place] = low = new
-    return low, calls
+    return low, turns + 1
 
 
 def _place(bracket: list[Point], point: Point) -> int:
