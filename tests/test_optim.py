@@ -103,6 +103,21 @@ def adadelta(p: Any, g: Any, s: Arrays, t: int) -> Any:
     return p - 0.1 * step
 
 
+def asgd(p: Any, g: Any, s: Arrays, t: int) -> Any:
+    eta = s.get("eta", 0.1)
+    s["eta"] = 0.1 / (1 + 0.02 * 0.1 * t) ** 0.5
+    return p - eta * (0.02 * p + g + 0.05 * p)
+
+
+def rprop(p: Any, g: Any, s: Arrays, t: int) -> Any:
+    turned = np.sign(g * s.get("g", np.zeros_like(p)))
+    s["size"] = np.clip(
+        s.get("size", np.full_like(p, 0.1)) * np.choose(turned.astype(int) + 1, [0.4, 1, 1.3]), 1e-3, 0.3
+    )
+    s["g"] = g * (turned >= 0)
+    return p - np.sign(s["g"]) * s["size"]
+
+
 MEANS = {"betas": (0.8, 0.9), "eps": 1e-3}
 CASES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
     "SGD": (lambda *x: sgd(*x, 0.0, False, 0.0), optim.SGD, {}),
@@ -119,6 +134,8 @@ CASES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
         lambda *x: rmsprop(*x, 0.5, True), optim.RMSprop, {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}
     ),
     "Adagrad": (adagrad, optim.Adagrad, {"lr_decay": 0.2, "initial_accumulator_value": 0.3, "eps": 1e-3}),
+    "ASGD": (asgd, optim.ASGD, {"lambd": 0.02, "alpha": 0.5, "t0": 3.0, "weight_decay": 0.05}),
+    "Rprop": (rprop, optim.Rprop, {"etas": (0.4, 1.3), "step_sizes": (1e-3, 0.3)}),
     "Adadelta": (adadelta, optim.Adadelta, {"rho": 0.8, "eps": 1e-3}),
 }  # fmt: skip
 STEPS = 12
@@ -696,6 +713,32 @@ def test_nan_in_a_gradient_is_no_error() -> None:
     w.grad = tg.tensor([np.nan, 1.0])
     optim.SGD([w], lr=0.1).step()
     np.testing.assert_array_equal(w.detach().numpy(), [np.nan, 1.9])
+
+
+def test_asgd_has_the_mean_of_the_parameters() -> None:
+    w = tg.tensor([1.0, -2.0], requires_grad=True)
+    optimizer, seen = optim.ASGD([w], lr=0.1, t0=2), []
+    for _ in range(6):
+        optimizer.zero_grad()
+        (w * w).sum().backward()
+        optimizer.step()
+        seen.append(w.detach().numpy().copy())
+    mean = seen[3]  # the weight of the first in the mean is 1
+    for count, x in enumerate(seen[4:], 2):
+        mean = mean + (x - mean) / count
+    np.testing.assert_allclose(optimizer.state[w]["ax"].numpy(), mean, rtol=1e-14)
+    assert optimizer.state[w]["mu"].item() == 1 / 4
+
+
+def test_rprop_takes_no_step_where_the_gradient_is_nan_or_has_turned() -> None:
+    w = tg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    optimizer = optim.Rprop([w], lr=0.5)
+    for slopes in ([1.0, float("nan"), 1.0], [-1.0, float("nan"), 1.0]):
+        w.grad = tg.tensor(slopes)
+        optimizer.step()
+    assert w.tolist() == [0.5, 1.0, 0.5 - 0.5 * 1.2]
+    with pytest.raises(ValueError, match=r"Invalid eta values: 1\.5, 1\.2"):
+        optim.Rprop([w], etas=(1.5, 1.2))
 
 
 # -- LBFGS -------------------------------------------------------------------------------------------------------------

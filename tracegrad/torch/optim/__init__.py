@@ -3,10 +3,22 @@
 from tracegrad.torch.optim import lr_scheduler, schedules
 from tracegrad.torch.optim.lbfgs import LBFGS
 from tracegrad.torch.optim.optimizer import Optimizer
-from tracegrad.torch.optim.optimizers import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
+from tracegrad.torch.optim.optimizers import (
+    ASGD,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    NAdam,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
 from tracegrad.torch.optim.pure import adagrad, adam, adamw, clip_by_global_norm, rmsprop, sgd
 
 __all__ = [
-    "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
-    "adagrad", "adam", "adamw", "clip_by_global_norm", "lr_scheduler", "rmsprop", "schedules", "sgd",
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "Rprop", "adagrad", "adam", "adamw", "clip_by_global_norm", "lr_scheduler", "rmsprop", "schedules", "sgd",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.optim.rules import RULES
 from tracegrad.torch.tape import Tensor
 
-__all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
+__all__ = ["ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]
 
 Betas = tuple[float, float]
 
@@ -319,3 +319,63 @@ class Adadelta(Optimizer):
             "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
         }  # fmt: skip
         super().__init__(params, _usual("Adadelta", defaults))
+
+
+class ASGD(Optimizer):
+    """Gradient descent of falling rate, whose mean parameter, from step `t0` on, is `state[p]["ax"]`, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> asgd = ASGD([w], lr=0.25, lambd=0.0)
+    >>> (w * w).sum().backward()
+    >>> asgd.step()
+    >>> w
+    tensor([ 0.5000, -1.0000], requires_grad=True)
+    """
+
+    rule = RULES["asgd"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+        weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+        capturable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, weight_decay__value=weight_decay)
+        defaults = {
+            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+        }  # fmt: skip
+        super().__init__(params, _usual("ASGD", defaults))
+
+
+class Rprop(Optimizer):
+    """Steps against the sign of the gradient, longer while it stays and shorter when it turns, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> rprop = Rprop([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> rprop.step()
+    >>> w
+    tensor([ 0.7500, -1.7500], requires_grad=True)
+    """
+
+    rule = RULES["rprop"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
+        maximize: bool = False, differentiable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr)
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ValueError(located(f"Invalid eta values: {etas[0]}, {etas[1]}"))
+        defaults = {
+            "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable, "capturable": capturable,
+        }  # fmt: skip
+        super().__init__(params, _usual("Rprop", defaults))

@@ -7,7 +7,8 @@ Neither writes anything. What is computed of numbers alone is in float64 and rou
 
 The sources are the papers: Adam by Kingma and Ba (2015), AdamW by Loshchilov and Hutter (2019), AMSGrad by Reddi et al.
 (2018), NAdam by Dozat (2016), RAdam by Liu et al. (2020), Adagrad by Duchi et al. (2011), Adadelta by Zeiler (2012),
-RMSprop by Hinton (lecture 6e, 2012) and, centered, by Graves (2013).
+RMSprop by Hinton (lecture 6e, 2012) and, centered, by Graves (2013), averaged gradient descent by Polyak and Juditsky
+(1992), Rprop by Riedmiller and Braun (1993).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.ops.elementwise import maximum, sqrt, where
+from tracegrad.ops.elementwise import maximum, minimum, sqrt, where
 from tracegrad.ops.linear import cast
 
 __all__ = ["RULES", "Rule"]
@@ -192,6 +193,49 @@ def _adadelta(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State
     return p - step * _to(h["lr"], p), new
 
 
+# -- means and signs ---------------------------------------------------------------------------------------------------
+def _begin_asgd(p: Any, h: Settings) -> State:
+    return {"eta": np.full((), _rate(h)), "mu": np.ones(()), "ax": _zeros(p)}
+
+
+def _asgd(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    g = _decayed(p, g, h)
+    eta, mu = cast(s["eta"], dtype="float64"), _to(s["mu"], p)
+    new = p * _to(1 - eta * h["lambd"], p) - g * _to(eta, p)
+    mean = where(mu == 1, new, _toward(s["ax"], new, mu))
+    rate = h["lr"] / (1 + h["lr"] * h["lambd"] * t) ** h["alpha"]
+    weight = 1 / maximum(t - h["t0"], 1.0)
+    kinds = (s["eta"].dtype.name, s["mu"].dtype.name)
+    return new, {"eta": cast(rate, dtype=kinds[0]), "mu": cast(weight, dtype=kinds[1]), "ax": mean}
+
+
+def _rate(h: Settings) -> Any:
+    return h["lr"].item() if hasattr(h["lr"], "item") else h["lr"]
+
+
+def _begin_rprop(p: Any, h: Settings) -> State:
+    value = _rate(h)
+    return {
+        "prev": _zeros(p),
+        "step_size": np.full(p.shape, complex(value, value) if p.dtype.kind == "c" else value, p.dtype),
+    }
+
+
+def _rprop(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    shorter, longer = h["etas"]
+    least, most = h["step_sizes"]
+    same = g * s["prev"]
+    factor = where(same > 0, _as(longer, p), where(same < 0, _as(shorter, p), _as(1.0, p)))
+    size = minimum(maximum(s["step_size"] * factor, least), most)
+    g = where(same < 0, 0.0, g)
+    step = where(g > 0, size, where(g < 0, -size, 0.0))
+    return p - step, {"prev": g, "step_size": size}
+
+
+def _as(x: float, p: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(x, p.dtype)
+
+
 RULES = {
     "sgd": Rule(_begin_sgd, _sgd, counts=False),
     "adam": Rule(_begin_adam, _adam),
@@ -200,5 +244,7 @@ RULES = {
     "radam": Rule(_begin_moments, _radam),
     "rmsprop": Rule(_begin_rmsprop, _rmsprop),
     "adagrad": Rule(_begin_adagrad, _adagrad),
+    "asgd": Rule(_begin_asgd, _asgd),
+    "rprop": Rule(_begin_rprop, _rprop),
     "adadelta": Rule(_begin_adadelta, _adadelta),
 }

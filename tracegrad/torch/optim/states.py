@@ -61,6 +61,9 @@ def _updated(mine: dict[str, Any], theirs: dict[str, Any], defaults: Mapping[str
     return {**defaults, **theirs, **names, "params": mine["params"]}
 
 
+_NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # which have no elements for those of the parameter
+
+
 def _arrived(x: Any, name: str, number: Any, p: Any) -> Any:
     """A value of a state, in memory of its own, with the dtype of its parameter."""
     if isinstance(x, Mapping):
@@ -70,7 +73,7 @@ def _arrived(x: Any, name: str, number: Any, p: Any) -> Any:
     if not hasattr(x, "__array__"):
         return x
     array = np.array(x.detach() if hasattr(x, "detach") else x)
-    if p is None or name in ("step", "mu_product"):
+    if p is None or name in _NUMBERS:
         return from_numpy(array)
     if array.shape != tuple(p.shape):
         raise ValueError(
