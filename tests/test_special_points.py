@@ -439,3 +439,18 @@ def test_the_second_derivative_of_a_power_of_broadcast_operands() -> None:
         up, down = slopes(x + d, y), slopes(x - d, y)
         np.testing.assert_allclose(second[0][0][k], (up[0] - down[0]) / (2 * step), rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(second[1][0][..., k], (up[1] - down[1]) / (2 * step), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("of", "by"), [("float32", "float64"), ("float64", "float32"), ("float32", "int64")])
+def test_second_derivatives_of_a_power_of_tensors_have_the_dtypes_of_the_operands(of: str, by: str) -> None:
+    x = tg.tensor(np.array([2.0, 3.0], of), requires_grad=True)
+    y = tg.tensor(np.array([2, 3], by))
+    inputs = [x, y.requires_grad_()] if by != "int64" else [x]
+    for first in inputs:
+        (slope,) = tg.autograd.grad((x**y).sum(), first, create_graph=True)
+        found = tg.autograd.grad(slope.sum(), inputs)
+        assert [v.dtype for v in found] == [v.dtype for v in inputs]
+    np.testing.assert_allclose(tg.autograd.grad((x**y).sum(), x)[0], [4.0, 27.0])
+    z = tg.tensor([1.0 + 1.0j, 2.0], requires_grad=True)
+    (slope,) = tg.autograd.grad((z ** tg.tensor([2.0, 3.0])).real.sum(), z, create_graph=True)
+    np.testing.assert_allclose(tg.autograd.grad(slope.real.sum(), z)[0], [2.0, 12.0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ops.forms import Identity
-from tracegrad.ops.linear import broadcast_to, stop_gradient, zeros_like
+from tracegrad.ops.linear import broadcast_to, cast, stop_gradient, zeros_like
 from tracegrad.ops.op import TABLE, Carrier, primitive
 from tracegrad.ops.samples import uniform
 
@@ -27,9 +27,16 @@ def limited(value: Any, *operands: Any, rule: str) -> Any:
     """`value` with the slopes of `rule`, if it may be asked for them."""
     if any(map(is_literal, operands)) or not isinstance(value, Carrier):
         return value
-    shape = value.shape  # type: ignore[attr-defined]
-    operands = tuple([x if x.shape == shape else broadcast_to(x, shape=shape) for x in operands])
-    return with_slopes(stop_gradient(value), *operands, rule=rule)
+    like: Any = value
+    if like.dtype.kind == "c":
+        return value
+    return with_slopes(stop_gradient(value), *[_conformed(x, like) for x in operands], rule=rule)
+
+
+def _conformed(x: Any, like: Any) -> Any:
+    """An operand in the shape and dtype of the value: what a tape has saved is neither broadcast nor promoted."""
+    x = x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name)
+    return x if x.shape == like.shape else broadcast_to(x, shape=like.shape)
 
 
 @primitive(Identity(partial=True))
