@@ -17,7 +17,7 @@ from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.limits import limited
 from tracegrad.ops.linear import stop_gradient, zeros_like
-from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Level
 from tracegrad.ops.samples import integers, uniform
 from tracegrad.ops.single import HALF
 
@@ -93,8 +93,9 @@ def power_in_exponent(ans: Any, x: Any) -> Any:
 
 
 def slope_of_power(slope: Any, x: Any, y: Any, operand: str) -> Any:
-    """The slope of x**y in the base or the exponent, with its own."""
-    return limited(slope, x, y, rule=f"power_in_{operand}")
+    """The slope of x**y in the base or the exponent, with its own; of Tensors, that in the exponent is the answer's."""
+    of_answer = operand == "exponent" and getattr(slope, "level", None) in (Level.TENSOR, Level.TRACED_TENSOR)
+    return slope if of_answer else limited(slope, x, y, rule=f"power_in_{operand}")
 
 
 def _died_away(x: Any, y: Any) -> Any:
