@@ -1,7 +1,8 @@
 """The switches: what the environment says, read in one place, and changeable at run time.
 
     TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace, loops
-    TRACEGRAD_VERIFY       1: verify the graph after every pass; 0 (default): do not
+    TRACEGRAD_VERIFY       1: verify the graph after every pass, and raise an error of tracegrad's own in a loop that it
+                           rolls; 0 (default): do not, and record such a loop turn by turn
     TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
     TRACEGRAD_LOOP_MEMORY  bytes that the derivative of one loop may keep of its turns, as 512M, 2G or none (no bound);
                            without it, 1G. What would keep more computes the turns again, segment by segment

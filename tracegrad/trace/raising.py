@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import TracegradError, in_package, user_file
+from tracegrad.errors import TracegradError, UnsupportedError, in_package, user_file
+from tracegrad.settings import settings
 from tracegrad.trace.endings import RunsPlainly
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["is_interrupt", "is_ours", "is_plain", "is_pythons", "is_unforeseen"]
+__all__ = ["is_interrupt", "is_of_loops", "is_ours", "is_plain", "is_pythons"]
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
@@ -50,10 +51,19 @@ def is_ours(error: BaseException) -> bool:
     return in_package(frame.f_code.co_filename) and frame.f_code.co_code[at] == _RAISE
 
 
-def is_unforeseen(error: BaseException) -> bool:
+def _is_unforeseen(error: BaseException) -> bool:
     """Whether it was raised in tracegrad's code, and not on purpose."""
     frame, _ = list(_frames(error))[-1]
     return in_package(frame.f_code.co_filename) and not is_ours(error)
+
+
+def is_of_loops(error: BaseException) -> bool:
+    """Whether an exception may come of loops that are rolled, so that a trace without has another answer. A fault of
+    tracegrad's own is raised where graphs are verified, as they are in its tests."""
+    unforeseen = _is_unforeseen(error)
+    if unforeseen and settings.verify:
+        raise error
+    return unforeseen or isinstance(error, UnsupportedError | LookupError)
 
 
 def is_pythons(error: BaseException) -> bool:

@@ -17,7 +17,6 @@ from tracegrad.errors import (
     LostDerivativeError,
     ShapeError,
     TracegradError,
-    UnsupportedError,
     is_internal,
     located,
     uncaught,
@@ -45,7 +44,7 @@ from tracegrad.trace.lengthy import forget_short
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
-from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_pythons, is_unforeseen
+from tracegrad.trace.raising import is_interrupt, is_of_loops, is_ours, is_plain, is_pythons
 from tracegrad.trace.refusals import read_up
 from tracegrad.trace.signature import Call, Field, parts
 from tracegrad.trace.sources import Argument, Attribute, Fixed, Item, Passed, Source, on_call
@@ -294,7 +293,7 @@ def _trace_call(
         return restart.with_traceback(None)
     except BaseException as error:
         loops = builder.circles is not None and builder.circles.found
-        if loops and (isinstance(error, UnsupportedError | LookupError) or is_unforeseen(error)):
+        if loops and is_of_loops(error):
             # It may be about what the loops leave, which are no constants, or about the turn after their last.
             world.natives.rewind()
             return Restarts("what loops leave is asked for", TURN_BY_TURN)
