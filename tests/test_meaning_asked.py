@@ -414,6 +414,23 @@ def test_attributes_of_numbers_and_texts_of_classes(trace: Any) -> Any:
     yield f(X), f(X)
 
 
+@program
+def test_whether_namespaces_hold_the_same(trace: Any) -> Any:
+    a, b = types.SimpleNamespace(k=1.0), types.SimpleNamespace(k=1.0)
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * (2 if a == b else 1) * (3 if a != b else 1)
+
+    yield f(X), f(X)
+    b.k = 2.0
+    yield f(X), f(X)
+    a.k, a.more = 2.0, 1
+    yield f(X), f(X)
+    b.more = 1
+    yield f(X), f(X)
+
+
 # -- warnings ----------------------------------------------------------------------------------------------------------
 @program
 def test_whether_a_warning_is_an_error(trace: Any) -> Any:

@@ -291,7 +291,10 @@ class _Object(Shadowed):
         _delete(self, name) if own is None else _get(self, "_world").adopt(own)(self, name)
 
     def __eq__(self, other: object) -> bool:
-        return bool(_get(self, "_real") == unshadowed(other))
+        real, theirs = _get(self, "_real"), unshadowed(other)
+        if type(real) is type(theirs) is types.SimpleNamespace and _get(self, "_world").open:
+            return bool(dict(vars(self)) == dict(vars(other)))  # as these hold the same, through the world
+        return bool(real == theirs)
 
     def __hash__(self) -> int:
         return hash(_get(self, "_real"))
