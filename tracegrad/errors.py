@@ -107,6 +107,8 @@ class LostDerivativeError(TraceError):
 class UnsupportedError(TracegradError, NotImplementedError):
     """A NumPy function, argument or object that tracegrad does not implement."""
 
+    on_tape = True  # whether it is worth trying on the tape
+
 
 class VerifyError(TracegradError):
     """A graph that breaks a rule of the IR; a defect of tracegrad itself."""

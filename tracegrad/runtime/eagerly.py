@@ -75,6 +75,8 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
         except LostDerivativeError:
             raise
         except TracegradError as error:
+            if not getattr(error, "on_tape", True):
+                raise
             why = f"{why}; {error}" if why else str(error)
         if found is not None and not _overlaps(call, found):
             return _finished(function, call, found)

@@ -45,6 +45,7 @@ from tracegrad.trace.assumed import Assumptions, Guard, all_of, copied, is_numbe
 from tracegrad.trace.bases import Views
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.classes import CACHED
+from tracegrad.trace.containers import Containers
 from tracegrad.trace.drawing import generator_of, is_random, random_of
 from tracegrad.trace.drawn import Drawn, Traced, is_generator
 from tracegrad.trace.effects import asked_again
@@ -104,6 +105,7 @@ class World(Assumptions):
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._views = Views(self)
+        self.containers = Containers(self)
         self._places: dict[int, Source] = {}
         self._structural: list[tuple[Source, Any]] = []
         self.open = True
@@ -159,6 +161,8 @@ class World(Assumptions):
             return self._number_or_value(value, source)
         if is_random(value):
             return random_of(self, value, source)
+        if id(value) in self.containers.known:
+            return self.containers.handed(value, source)
         known = self._seen.get(id(value))
         self._places.setdefault(id(value), source)
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
@@ -474,6 +478,7 @@ class World(Assumptions):
         labels.guard(self, [value for value, _ in self._seen.values()])
         try:
             self._require_as_they_were()
+            self.containers.require_one()
             self.natives.guard(made for _, made in self._seen.values())
         except RunsPlainly as late:
             self.late = late
@@ -481,16 +486,10 @@ class World(Assumptions):
             self.natives.restore()  # of the classes that were found on the way
         self.open = False
         self.guards = [g for g in self._guards.values() if g.holds()]
-        self._guards.clear()
-        self._seen.clear()
-        self._places.clear()
-        self._structural.clear()
-        self._partials.clear()
-        self._of_objects.clear()
-        self._passed.clear()
-        self._views.clear()
-        self.generators.clear()
-        self.made.clear()
+        for each in (self._guards, self._seen, self._places, self._structural, self._partials, self._of_objects):
+            each.clear()
+        for kept in (self._passed, self._views, self.containers.known, self.generators, self.made):
+            kept.clear()
         self.shared = None
         self.writes = Writes()
         self.told = self.builder.told >= 0 or WARNED.count != self._warned

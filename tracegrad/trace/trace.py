@@ -225,8 +225,14 @@ def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> 
     for several, place in places:
         several[place] = _shown(world, several[place], Passed(None, place), (place,), ways)
     for several, place in places:
-        if (place,) not in ways:
-            world.writes.passed(several[place], Passed(None, place))
+        source = Passed(None, place)
+        if (place,) in ways:
+            continue
+        if id(source.read()) in world.containers.known:
+            several[place] = world.containers.handed(source.read(), source)
+            continue
+        for copy in world.writes.passed(several[place], source):
+            world.containers.enter(copy)
 
 
 def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Collection[Any]) -> Any:

@@ -83,10 +83,11 @@ class Writes:
         self._copies[id(made)] = Watched(made, source)
         return made
 
-    def passed(self, x: Any, source: Source) -> None:
-        """`x` is a copy of the argument that `source` has."""
-        for copy in watched(x, source):
-            self._copies[id(copy.copy)] = copy
+    def passed(self, x: Any, source: Source) -> list[Watched]:
+        """`x` is a copy of the argument that `source` has: the containers in it, to which code may write."""
+        found = [*watched(x, source)]
+        self._copies |= {id(copy.copy): copy for copy in found}
+        return found
 
     def array(self, value: Any, source: Source) -> None:
         """`value` is the tracer of the array that `source` has."""

@@ -68,10 +68,14 @@ class Copies:
         for each in self._known:
             if id(each.container) in _SHARED.containers:
                 self._refuse(each.container)
+        trace = current_trace()
+        if trace is not None:
+            trace.world.containers.derived |= {id(each.copy) for each in self._known}
 
     def write_back(self) -> None:
         """Write to the containers what has been written to their copies. UnsupportedError where one that has been
         written to is in several places of the arguments: the copies are several."""
+        self._require_not_compared()
         changed = [each for each in self._known if not _same(_contents(each.copy), each.before)]
         if not changed:
             return
@@ -85,6 +89,18 @@ class Copies:
         for each in changed:
             held = [(k, outside[id(x)] if id(x) in outside else value(x)) for k, x in _items(_contents(each.copy))]
             _put(each.container, held)
+
+    def _require_not_compared(self) -> None:
+        """UnsupportedError where the function compares a container that has another name by identity: by that it has
+        not been given the copy."""
+        trace = current_trace()
+        again = trace.world.containers.again if trace is not None and trace.world.by_identity else ()
+        for each in self._known if again else ():
+            if id(each.container) in again:
+                what = f"a {type(each.container).__name__} that is differentiated, and has another name, is compared by"
+                error = UnsupportedError(located(f"{what} identity; compare it by ==, or by what it holds"))
+                error.on_tape = False
+                raise error
 
     def _refuse(self, x: Any) -> NoReturn:
         what = (
