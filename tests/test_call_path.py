@@ -463,6 +463,7 @@ def test_a_training_step_takes_few_python_calls() -> None:
     assert most_calls(lambda: f(w, velocity, x)) <= 40
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 def test_tensors_that_share_memory_from_some_call_on_are_updated_as_in_eager_mode() -> None:
     def step(w: Any, x: Any) -> Any:
         w.mul_(2.0)

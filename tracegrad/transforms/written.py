@@ -52,12 +52,17 @@ def value_of(x: Any) -> Any:
 
 
 class _Copy(NamedTuple):
-    """A container, its copy, and what that holds: with its children, and those of the container."""
+    """A container, its copy, and what both hold: with its children, and those of the container."""
 
     container: Any
     copy: Any
     before: Any
+    own: Any
     children: list[tuple[Any, Any]]
+
+    @property
+    def is_written(self) -> bool:
+        return not _same(_contents(self.copy), self.before)
 
 
 class Copies:
@@ -67,16 +72,22 @@ class Copies:
         self._known = [each for x, copy in zip(arguments, copies) for each in _copies(x, copy)]
         for each in self._known:
             if id(each.container) in _SHARED.containers:
-                self._refuse(each.container)
+                _refuse(each.container, "written to")
         trace = current_trace()
         if trace is not None:
             trace.world.containers.derived |= {id(each.copy) for each in self._known}
 
     def write_back(self) -> None:
         """Write to the containers what has been written to their copies. UnsupportedError where one that has been
-        written to is in several places of the arguments: the copies are several."""
-        self._require_not_compared()
-        changed = [each for each in self._known if not _same(_contents(each.copy), each.before)]
+        written to, or is compared by identity, has another name: by that the function has not been given the copy."""
+        trace: Any = current_trace()
+        again = trace.world.containers.again if trace is not None else ()
+        for each in self._known if again else ():
+            if id(each.container) in again and trace.world.by_identity:
+                _refuse(each.container, "compared by identity")
+            if id(each.container) in again and (each.is_written or not _same(_contents(each.container), each.own)):
+                _refuse(each.container, "written to")
+        changed = [each for each in self._known if each.is_written]
         if not changed:
             return
         outside = {id(each.copy): each.container for each in self._known}
@@ -84,29 +95,18 @@ class Copies:
             outside |= {id(child): x for x, child in each.children if id(child) not in outside}
         for each in changed:
             if sum(each.container is other.container for other in self._known) > 1:
-                self._refuse(each.container)
-        value = value_of if current_trace() is None and STATE.depth <= 1 else lambda x: x
+                _refuse(each.container, "written to")
+        value = value_of if trace is None and STATE.depth <= 1 else lambda x: x
         for each in changed:
             held = [(k, outside[id(x)] if id(x) in outside else value(x)) for k, x in _items(_contents(each.copy))]
             _put(each.container, held)
 
-    def _require_not_compared(self) -> None:
-        """UnsupportedError where the function compares a container that has another name by identity: by that it has
-        not been given the copy."""
-        trace = current_trace()
-        again = trace.world.containers.again if trace is not None and trace.world.by_identity else ()
-        for each in self._known if again else ():
-            if id(each.container) in again:
-                what = f"a {type(each.container).__name__} that is differentiated, and has another name, is compared by"
-                error = UnsupportedError(located(f"{what} identity; compare it by ==, or by what it holds"))
-                error.on_tape = False
-                raise error
 
-    def _refuse(self, x: Any) -> NoReturn:
-        what = (
-            f"a {type(x).__name__} that is written to is several arguments, or parts of them, or read by another name"
-        )
-        raise UnsupportedError(located(f"{what}; pass a copy of it"))
+def _refuse(x: Any, what: str) -> NoReturn:
+    known = f"a {type(x).__name__} that is differentiated, and has another name or is several arguments,"
+    error = UnsupportedError(located(f"{known} is {what}; pass a copy"))
+    error.on_tape = False
+    raise error
 
 
 def _copies(x: Any, copy: Any) -> Iterator[_Copy]:
@@ -114,7 +114,7 @@ def _copies(x: Any, copy: Any) -> Iterator[_Copy]:
         return
     children, held = [*zip(tree.children(x), tree.children(copy))], _contents(copy)
     if held is not None:
-        yield _Copy(x, copy, held, children)
+        yield _Copy(x, copy, held, _contents(x), children)
     for child, other in children:
         yield from _copies(child, other)
 
