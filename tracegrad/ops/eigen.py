@@ -104,8 +104,6 @@ def _imaginary(x: Any) -> Any:
 
 
 def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
-    if 0 in v.shape:
-        return zeros_like(v)
     flipped = adjoint(v)
     inner: Any = 0.0
     if ct_v is not None:
@@ -121,7 +119,7 @@ def _of_kind(found: Any, x: Any) -> Any:
 
 @eig.def_vjp_all
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
-    return [_of_kind(_pulled(*ans, *cts), x)]
+    return [zeros_like(x) if 0 in x.shape else _of_kind(_pulled(*ans, *cts), x)]
 
 
 def _moved(v: Any, t: Any) -> Any:
@@ -168,6 +166,8 @@ def _(x: Aval) -> Aval:
 
 @eigvals.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
+    if 0 in x.shape:
+        return _of_kind(reshape(ct, shape=x.shape), x)
     w, v = eig(x)
     return _of_kind(_pulled(w, v, ct, None), x)
 
