@@ -16,7 +16,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
-from tracegrad.numpy_api.protocols import as_operand, is_left_to, of_protocol
+from tracegrad.numpy_api.protocols import as_operand, is_left_to, is_sequence, is_unknown, of_objects, of_protocol
 from tracegrad.ops.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.op import Carrier, lead, normalize_axis
 from tracegrad.ops.pieces import stack
@@ -93,6 +93,11 @@ def beside(x: Any, other: Any) -> Any:
     if isinstance(other, _OPERANDS):
         return operand(other, x)
     left = is_left_to(other)
+    if left and x.common_dtype is None and not getattr(x, "weak", False) and is_unknown(other):
+        if is_sequence(other):
+            return operand([*other], x)
+        if x.shape:
+            raise of_objects(x, kind)
     return operand(other, x) if left is False else NotImplemented if left else UFUNC
 
 

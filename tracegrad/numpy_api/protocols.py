@@ -8,7 +8,7 @@ with a derivative, that could be that, so it is refused beside one. A trace ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,10 @@ from tracegrad.avals import LITERALS, is_plain_array
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops.op import Carrier, Level
 
-__all__ = ["as_index", "as_operand", "decides", "is_left_to", "is_ours", "not_plain", "of_protocol", "require_plain"]
+__all__ = [
+    "as_index", "as_operand", "decides", "is_left_to", "is_ours", "is_sequence", "is_unknown", "not_plain",
+    "of_objects", "of_protocol", "require_plain",
+]  # fmt: skip
 
 _USUAL = frozenset({np.ndarray, list, tuple, type(None), slice, str, type(...), *LITERALS})
 _PRIORITY_OF_ARRAYS = 0.0
@@ -96,6 +99,28 @@ def is_left_to(other: Any) -> bool | None:
         return True if own is None else None
     priority = getattr(other, "__array_priority__", None)
     return not hasattr(other, "__array__") or (isinstance(priority, int | float) and priority > _PRIORITY_OF_ARRAYS)
+
+
+def is_unknown(other: Any) -> bool:
+    """Whether an object has nothing that says to NumPy how it stands to arrays: it is a sequence, or an element."""
+    return not any(hasattr(other, name) for name in ("__array_ufunc__", "__array_priority__", "__array__"))
+
+
+def of_objects(x: Any, cls: type) -> BaseException:
+    """What to raise where an operator of the array `x` has objects of a class for its results."""
+    what = f"an operator of an array and a {cls.__name__} gives an array of objects"
+    hint = "let the class have __array_ufunc__ = None, if it is to say what the operator means"
+    builder: Any = getattr(x, "builder", None)
+    if hasattr(builder, "gives_up"):
+        error: BaseException = builder.gives_up(f"{what}; {hint}")
+        return error
+    return UnsupportedError(located(f"{what}, and these have no derivative; {hint}"))
+
+
+def is_sequence(other: Any) -> bool:
+    """Whether NumPy makes an array of what such an object holds."""
+    cls = type(other)
+    return hasattr(cls, "__len__") and hasattr(cls, "__getitem__") and not isinstance(other, Mapping | str | bytes)
 
 
 _MISSING = object()
