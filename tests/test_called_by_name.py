@@ -243,3 +243,17 @@ def test_the_classes_of_numbers_are_those_of_python_where_their_attributes_are_r
 
     x = np.ones(2)
     assert repr(tg.trace(f)(x)) == repr(f(x))
+
+
+def test_methods_of_universal_functions_of_any_name_are_compiled() -> None:
+    import numpy as other
+
+    smallest = np.minimum
+    x = np.array([3.0, -1.0, 2.0])
+    for f, slope in (
+        (lambda x: other.minimum.reduce(x), [0.0, 1.0, 0.0]),
+        (lambda x: smallest.reduce(x, axis=None), [0.0, 1.0, 0.0]),
+        (lambda x: other.add.reduce(other.maximum.accumulate(x)), [3.0, 0.0, 0.0]),
+        (lambda x: other.multiply.outer(x, x).sum(), [8.0, 8.0, 8.0]),
+    ):
+        np.testing.assert_allclose(tg.grad(f)(x), slope)

@@ -102,7 +102,5 @@ def test_the_derivative_goes_through_a_sequence_and_is_refused_by_name_for_objec
     x = np.array([1.0, -2.0, 3.0])
     np.testing.assert_allclose(tg.grad(lambda x: (x * Vector(x)).sum())(x), 2 * x)
     np.testing.assert_allclose(tg.disable_jit()(tg.grad(lambda x: (x[0] * Vector(x)).sum()))(x), [3.0, 1.0, 1.0])
-    with pytest.raises(
-        tg.UnsupportedError, match=r"a State gives an array of objects.*__array_ufunc__ = None"
-    ):
+    with pytest.raises(tg.UnsupportedError, match=r"a State gives an array of objects.*__array_ufunc__ = None"):
         tg.grad(lambda x: (x * State(x))[0].a.sum())(x)

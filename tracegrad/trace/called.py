@@ -58,9 +58,8 @@ _VARIABLES = ("LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
 _BIT = sys.version_info >= (3, 12)
 _NULL_BEHIND = sys.version_info >= (3, 13)
 # No attribute of these names is taken for a class of numbers.
-_METHODS = frozenset([
-    name for cls in (np.ndarray, list, dict, set, str) for name in dir(cls) if callable(getattr(cls, name))
-])  # fmt: skip
+_OF_OBJECTS = (np.ndarray, np.ufunc, list, dict, set, str)
+_METHODS = frozenset([name for cls in _OF_OBJECTS for name in dir(cls) if callable(getattr(cls, name, None))])
 _ANY = frozenset([dis.opmap[name] for name in ("PUSH_NULL", "LOAD_METHOD", "LOAD_ATTR") if name in dis.opmap])
 
 
