@@ -431,28 +431,6 @@ def test_whether_namespaces_hold_the_same(trace: Any) -> Any:
     yield f(X), f(X)
 
 
-@program
-def test_a_global_variable_is_deleted(trace: Any) -> Any:
-    space = globals()
-    space["deleted_z"] = 1.0
-
-    @trace
-    def f(x: Any) -> Any:
-        global deleted_z
-        try:
-            v = deleted_z  # type: ignore[name-defined]
-            del deleted_z
-        except NameError:
-            v = 3.0
-        return x * v
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tg.PerformanceWarning)
-        yield f(X), "deleted_z" in space, f(X)
-        space["deleted_z"] = 5.0
-        yield f(X), "deleted_z" in space, f(X)
-
-
 # -- warnings ----------------------------------------------------------------------------------------------------------
 @program
 def test_whether_a_warning_is_an_error(trace: Any) -> Any:

@@ -156,8 +156,6 @@ def dispatched(world: Any, fun: Any, where: Source) -> Any:
 def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     """Guard what a function is made of, which can be exchanged."""
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
-    if _deletes_globals(fun.__code__):
-        raise world.builder.gives_up(f"{fun.__qualname__} deletes a global variable")
     if _compares_identity(fun.__code__):
         world.ask_identity()
         if tells_objects_apart(fun):
@@ -185,12 +183,6 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
         owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
         if isinstance(owner, types.FunctionType | type):
             lacks(world, owner, attribute)
-
-
-@functools.lru_cache(maxsize=4096)
-def _deletes_globals(code: types.CodeType) -> bool:
-    inner = [x for x in code.co_consts if isinstance(x, types.CodeType)]
-    return any(x.opname == "DELETE_GLOBAL" for x in decoded(code)) or any(map(_deletes_globals, inner))
 
 
 @functools.lru_cache(maxsize=4096)
