@@ -523,6 +523,7 @@ def test_without_the_compiler_the_function_runs_op_by_op_with_the_same_result() 
     close(x.grad, grad(f(x), x)[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 def test_tensors_that_share_memory_are_updated_as_in_eager_mode() -> None:
     @tg.trace
     def f(a: Any, b: Any) -> Any:

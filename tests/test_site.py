@@ -62,7 +62,8 @@ def test_the_tables_have_a_row_for_each_function(site: Path) -> None:
 
     pages = html(site)
     listed = set(re.findall(r"<td><code>(\w+)\(", pages["reference/tensors.html"]))
-    assert listed >= {name for name in tg.linalg.__all__ if callable(getattr(tg.linalg, name))}
+    functions = {name: getattr(tg.linalg, name) for name in tg.linalg.__all__}
+    assert listed >= {name for name, x in functions.items() if callable(x) and not isinstance(x, type)}
     assert pages["functions.html"].count("<tr>") > 1195
     assert 'id="scipyspecial"' in pages["functions.html"]
 

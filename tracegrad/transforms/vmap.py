@@ -195,7 +195,7 @@ class _Updates:
                 x.array.frozen = ""
         return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in given]
 
-    def seen(self, given: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
+    def take_updates(self, given: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
         """The arguments that have been updated; `result` is what the function has returned."""
         tensors = [k for k, known in enumerate(before) if known is not None]
         if any(given[k].array is not before[k][0] for k in tensors):
@@ -232,7 +232,7 @@ def _at_once(
         before = updates.watched(given)
         args, kwargs = batch.arguments(given)
         result = fun(*args, **kwargs)
-        updated = updates.seen(given, before, result)
+        updated = updates.take_updates(given, before, result)
         return (result, updated) if updated else result
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]

@@ -27,7 +27,7 @@ class MultiheadAttention(Module):
     >>> x = tg.randn(5, 7, 8)
     >>> output, weights = MultiheadAttention(8, 2, batch_first=True)(x, x, x)
     >>> output.shape, weights.shape
-    ((5, 7, 8), (5, 7, 7))
+    (torch.Size([5, 7, 8]), torch.Size([5, 7, 7]))
     """
 
     def __init__(

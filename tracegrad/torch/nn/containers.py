@@ -98,7 +98,7 @@ class Sequential(_Numbered):
     >>> from tracegrad.torch.nn import Linear, ReLU
     >>> net = Sequential(Linear(3, 4), ReLU(), Linear(4, 1))
     >>> net(tg.ones(5, 3)).shape
-    (5, 1)
+    torch.Size([5, 1])
     >>> net
     Sequential(
       (0): Linear(in_features=3, out_features=4, bias=True)

@@ -107,7 +107,7 @@ class Conv1d(_Conv):
 
     >>> import tracegrad as tg
     >>> Conv1d(2, 4, 3)(tg.ones(1, 2, 8)).shape
-    (1, 4, 6)
+    torch.Size([1, 4, 6])
     """
 
     _count = 1
@@ -123,7 +123,7 @@ class Conv2d(_Conv):
     >>> import tracegrad as tg
     >>> layer = Conv2d(3, 4, kernel_size=3, padding=1)
     >>> layer, layer(tg.ones(2, 3, 5, 5)).shape
-    (Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)), (2, 4, 5, 5))
+    (Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)), torch.Size([2, 4, 5, 5]))
     """
 
     _count = 2
@@ -138,7 +138,7 @@ class Conv3d(_Conv):
 
     >>> import tracegrad as tg
     >>> Conv3d(1, 2, 2)(tg.ones(1, 1, 3, 3, 3)).shape
-    (1, 2, 2, 2, 2)
+    torch.Size([1, 2, 2, 2, 2])
     """
 
     _count = 3
@@ -204,7 +204,7 @@ class ConvTranspose1d(_Transposed):
     >>> import tracegrad as tg
     >>> layer = ConvTranspose1d(2, 4, 3, stride=2)
     >>> layer(tg.ones(1, 2, 8)).shape, layer(tg.ones(1, 2, 8), output_size=[18]).shape
-    ((1, 4, 17), (1, 4, 18))
+    (torch.Size([1, 4, 17]), torch.Size([1, 4, 18]))
     """
 
     _count = 1
@@ -218,7 +218,7 @@ class ConvTranspose2d(_Transposed):
     >>> layer
     ConvTranspose2d(3, 4, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1))
     >>> layer(tg.ones(2, 3, 5, 5)).shape
-    (2, 4, 10, 10)
+    torch.Size([2, 4, 10, 10])
     """
 
     _count = 2
@@ -230,7 +230,7 @@ class ConvTranspose3d(_Transposed):
 
     >>> import tracegrad as tg
     >>> ConvTranspose3d(1, 2, 2)(tg.ones(1, 1, 3, 3, 3)).shape
-    (1, 2, 4, 4, 4)
+    torch.Size([1, 2, 4, 4, 4])
     """
 
     _count = 3

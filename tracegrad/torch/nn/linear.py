@@ -41,7 +41,7 @@ class Linear(Module):
     >>> import tracegrad as tg
     >>> layer = Linear(3, 2)
     >>> layer, layer(tg.ones(5, 3)).shape
-    (Linear(in_features=3, out_features=2, bias=True), (5, 2))
+    (Linear(in_features=3, out_features=2, bias=True), torch.Size([5, 2]))
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
@@ -74,7 +74,7 @@ class Bilinear(Module):
 
     >>> import tracegrad as tg
     >>> Bilinear(3, 4, 2)(tg.ones(5, 3), tg.ones(5, 4)).shape
-    (5, 2)
+    torch.Size([5, 2])
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Embedding(Module):
 
     >>> import tracegrad as tg
     >>> Embedding(10, 3)(tg.tensor([[1, 2], [0, 9]])).shape
-    (2, 2, 3)
+    torch.Size([2, 2, 3])
     """
 
     def __init__(

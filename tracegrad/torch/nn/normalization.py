@@ -113,7 +113,7 @@ class GroupNorm(Module):
 
     >>> import tracegrad as tg
     >>> GroupNorm(2, 4)(tg.ones(3, 4, 5)).shape
-    (3, 4, 5)
+    torch.Size([3, 4, 5])
     """
 
     def __init__(

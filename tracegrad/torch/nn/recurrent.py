@@ -202,7 +202,7 @@ class RNN(RNNBase):
     >>> import tracegrad as tg
     >>> output, h = RNN(3, 4, num_layers=2)(tg.randn(5, 2, 3))
     >>> output.shape, h.shape
-    ((5, 2, 4), (2, 2, 4))
+    (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class LSTM(RNNBase):
     >>> import tracegrad as tg
     >>> output, (h, c) = LSTM(3, 4, batch_first=True, bidirectional=True)(tg.randn(2, 5, 3))
     >>> output.shape, h.shape, c.shape
-    ((2, 5, 8), (2, 2, 4), (2, 2, 4))
+    (torch.Size([2, 5, 8]), torch.Size([2, 2, 4]), torch.Size([2, 2, 4]))
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class GRU(RNNBase):
     >>> import tracegrad as tg
     >>> output, h = GRU(3, 4)(tg.randn(5, 3))
     >>> output.shape, h.shape
-    ((5, 4), (1, 4))
+    (torch.Size([5, 4]), torch.Size([1, 4]))
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class RNNCell(_Cell):
 
     >>> import tracegrad as tg
     >>> RNNCell(3, 4)(tg.randn(2, 3)).shape
-    (2, 4)
+    torch.Size([2, 4])
     """
 
     _mode = "RNN_TANH"
@@ -343,7 +343,7 @@ class LSTMCell(_Cell):
     >>> import tracegrad as tg
     >>> h, c = LSTMCell(3, 4)(tg.randn(2, 3))
     >>> h.shape, c.shape
-    ((2, 4), (2, 4))
+    (torch.Size([2, 4]), torch.Size([2, 4]))
     """
 
     _mode = "LSTM"
@@ -357,7 +357,7 @@ class GRUCell(_Cell):
 
     >>> import tracegrad as tg
     >>> GRUCell(3, 4)(tg.randn(2, 3)).shape
-    (2, 4)
+    torch.Size([2, 4])
     """
 
     _mode = "GRU"

@@ -24,7 +24,7 @@ class Flatten(Module):
 
     >>> import tracegrad as tg
     >>> Flatten()(tg.ones(2, 3, 4)).shape
-    (2, 12)
+    torch.Size([2, 12])
     """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
@@ -44,7 +44,7 @@ class Unflatten(Module):
 
     >>> import tracegrad as tg
     >>> Unflatten(1, (3, 4))(tg.ones(2, 12)).shape
-    (2, 3, 4)
+    torch.Size([2, 3, 4])
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]):

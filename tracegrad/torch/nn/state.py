@@ -67,7 +67,7 @@ class Stateful:
 
         >>> from tracegrad.torch.nn import Linear
         >>> {name: x.shape for name, x in Linear(3, 2).state_dict().items()}
-        {'weight': (2, 3), 'bias': (2,)}
+        {'weight': torch.Size([2, 3]), 'bias': torch.Size([2])}
         """
         found = OrderedDict() if destination is None else destination
         for hook in self._hooks_of("saving"):

@@ -110,7 +110,7 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
     >>> from tracegrad.torch.nn import Linear
     >>> params, buffers = stack_module_state([Linear(2, 1) for _ in range(3)])
     >>> {name: x.shape for name, x in params.items()}
-    {'weight': (3, 1, 2), 'bias': (3, 1)}
+    {'weight': torch.Size([3, 1, 2]), 'bias': torch.Size([3, 1])}
     """
     if not models:
         raise RuntimeError(located("stack_module_state: Expected at least one model, got 0."))

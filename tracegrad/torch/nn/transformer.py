@@ -92,7 +92,7 @@ class TransformerEncoderLayer(_Layer):
 
     >>> import tracegrad as tg
     >>> TransformerEncoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8)).shape
-    (3, 5, 8)
+    torch.Size([3, 5, 8])
     """
 
     _norms = 2
@@ -113,7 +113,7 @@ class TransformerDecoderLayer(_Layer):
 
     >>> import tracegrad as tg
     >>> TransformerDecoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8), tg.randn(3, 7, 8)).shape
-    (3, 5, 8)
+    torch.Size([3, 5, 8])
     """
 
     _norms = 3
@@ -139,7 +139,7 @@ class TransformerEncoder(Module):
 
     >>> import tracegrad as tg
     >>> TransformerEncoder(TransformerEncoderLayer(8, 2, 16), 2)(tg.randn(5, 3, 8)).shape
-    (5, 3, 8)
+    torch.Size([5, 3, 8])
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class TransformerDecoder(Module):
 
     >>> import tracegrad as tg
     >>> TransformerDecoder(TransformerDecoderLayer(8, 2, 16), 2)(tg.randn(5, 3, 8), tg.randn(7, 3, 8)).shape
-    (5, 3, 8)
+    torch.Size([5, 3, 8])
     """
 
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
@@ -189,7 +189,7 @@ class Transformer(Module):
     >>> import tracegrad as tg
     >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True)
     >>> model(tg.randn(3, 7, 8), tg.randn(3, 5, 8)).shape
-    (3, 5, 8)
+    torch.Size([3, 5, 8])
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Any:
 
     >>> from tracegrad.torch.nn import Linear
     >>> parameters_to_vector(Linear(3, 2).parameters()).shape
-    (8,)
+    torch.Size([8])
     """
     return _cat([p.reshape(-1) for p in parameters])
 

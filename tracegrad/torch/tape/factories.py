@@ -272,7 +272,7 @@ def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
     """A Tensor of zeros, of the shape given as sizes or as one tuple.
 
     >>> zeros(2, 3).shape
-    (2, 3)
+    torch.Size([2, 3])
     """
     check_device(device)
     return wrap(_filled(shape_of("zeros", sizes, size), 0, _dtype(dtype)), requires_grad)
@@ -292,7 +292,7 @@ def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
     """A Tensor whose elements are whatever they are; within a trace zeros.
 
     >>> empty((2, 3)).shape
-    (2, 3)
+    torch.Size([2, 3])
     """
     check_device(device)
     shape, kind = shape_of("empty", sizes, size), _dtype(dtype)
@@ -452,7 +452,7 @@ def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gr
     """A Tensor of the shape and dtype of `input` whose elements are whatever they are.
 
     >>> empty_like(tensor([1, 2])).shape
-    (2,)
+    torch.Size([2])
     """
     shape, kind = like("empty_like", input, dtype)
     return empty(shape, dtype=kind, device=device, requires_grad=requires_grad)

@@ -115,7 +115,7 @@ def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtyp
     """Numbers from the uniform distribution on [0, 1), in the shape given as sizes or as one tuple.
 
     >>> rand(2, 3).shape
-    (2, 3)
+    torch.Size([2, 3])
     """
     check_device(device)
     kind = _floating("rand", dtype)
@@ -127,7 +127,7 @@ def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dty
     """Numbers from the normal distribution of mean 0 and variance 1.
 
     >>> randn(2, 3).shape
-    (2, 3)
+    torch.Size([2, 3])
     """
     check_device(device)
     kind = _floating("randn", dtype)
@@ -159,7 +159,7 @@ def rand_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
     """Uniform numbers in the shape and dtype of `input`.
 
     >>> rand_like(np.ones(2)).shape
-    (2,)
+    torch.Size([2])
     """
     shape, kind = like("rand_like", input, dtype)
     return rand(shape, dtype=kind, **options)
@@ -169,7 +169,7 @@ def randn_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
     """Normal numbers in the shape and dtype of `input`.
 
     >>> randn_like(np.ones(2)).shape
-    (2,)
+    torch.Size([2])
     """
     shape, kind = like("randn_like", input, dtype)
     return randn(shape, dtype=kind, **options)
@@ -191,7 +191,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator 
     both are numbers, `size` is the shape. RuntimeError for a negative `std`.
 
     >>> normal(0.0, 1.0, (2, 3)).shape
-    (2, 3)
+    torch.Size([2, 3])
     """
     check_device(device)
     bits, means, deviations = source("normal", generator), plain(mean), plain(std)
