@@ -10,6 +10,7 @@ from operator import setitem
 from typing import Any
 
 from tracegrad.trace import shadow
+from tracegrad.trace.assumed import keys_of
 from tracegrad.trace.attributes import dict_of, is_dict_of, lend_dict
 from tracegrad.trace.classes import genuine
 from tracegrad.trace.effects import (
@@ -33,6 +34,7 @@ from tracegrad.trace.inline import DERIVED
 from tracegrad.trace.lent import LENT, lend
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Static, Variable
 from tracegrad.trace.templates import Found, Node, Piece, Same, attributes
+from tracegrad.trace.users import is_user_code
 
 __all__ = ["Writes"]
 
@@ -78,6 +80,9 @@ class Writes:
         stands for its attributes."""
         if world is not None:
             world.enter(real, made)
+            cls: Any = type(real)
+            if is_user_code(cls) and hasattr(real, "__dict__"):
+                world.assume(Attribute(source, "__dict__"), "keys", keys_of(vars(real)))
             for name, x in attributes(made).items():
                 object.__setattr__(made, name, world.translate(x, Attribute(source, name)))
         self._copies[id(made)] = Watched(made, source)
