@@ -578,3 +578,96 @@ def test_a_result_that_a_loop_finds_among_those_remembered_loses_its_derivative(
     with pytest.raises(tg.LostDerivativeError, match=r"remembered .*stop_gradient"):
         gradient(keys[2])
     np.testing.assert_allclose(gradient(X + 0.5), 2 * (X + 0.5))
+
+
+def _last_of_dict() -> Any:
+    last: dict[str, Any] = {"x": None, "y": None}
+
+    def f(x: Any) -> Any:
+        if last["x"] is not None and np.array_equal(last["x"], x):
+            y = last["y"]
+        else:
+            y = (x**2).sum()
+            last["x"], last["y"] = x, y
+        return y + x.sum()
+
+    return f
+
+
+def _last_of_class() -> Any:
+    class Last:
+        x = None
+        y = None
+
+    def f(x: Any) -> Any:
+        if Last.x is not None and np.allclose(Last.x, x):
+            y = Last.y
+        else:
+            y = x**2
+            Last.x, Last.y = x, y
+        return (y + x).sum()
+
+    return f
+
+
+def _pairs() -> Any:
+    pairs: list[Any] = []
+
+    def f(x: Any) -> Any:
+        for known, y in pairs:
+            if np.array_equal(known, x):
+                return (y * x).sum()
+        y = x**2
+        pairs.append((x, y))
+        return (y * x).sum()
+
+    return f
+
+
+def _last_number() -> Any:
+    class Last:
+        pass
+
+    last = Last()
+    last.x, last.y = 0.0, 0.0  # type: ignore[attr-defined]
+
+    def f(x: Any) -> Any:
+        if x[0] == last.x:  # type: ignore[attr-defined]
+            y = last.y  # type: ignore[attr-defined]
+        else:
+            y = x[0] ** 3
+            last.x, last.y = x[0], y  # type: ignore[attr-defined]
+        return y + x.sum()
+
+    return f
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("make", [_last_of_dict, _last_of_class, _pairs, _last_number])
+def test_a_part_of_the_result_that_is_remembered_loses_its_derivative(make: Any, jit: bool) -> None:
+    f = make()
+    gradient = tg.grad(f) if jit else tg.disable_jit()(tg.grad(f))
+    fresh, x = make(), np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(gradient(x), tg.grad(fresh)(x))
+    for _ in range(2):
+        with pytest.raises(tg.LostDerivativeError, match="remembered for these elements"):
+            gradient(x)
+    np.testing.assert_allclose(gradient(2 * x), tg.grad(make())(2 * x))
+
+
+def test_a_state_that_a_function_goes_on_from_is_not_remembered() -> None:
+    class State:
+        m = np.zeros(3)
+        least = np.inf
+
+    def f(x: Any) -> Any:
+        State.m = 0.9 * State.m + 0.1 * x
+        loss = (State.m * x).sum()
+        if loss < State.least:
+            State.least = loss
+        return loss if x[0] > 0.0 else loss * 2
+
+    x, m = np.array([1.0, -2.0, 3.0]), np.zeros(3)
+    for _ in range(3):
+        np.testing.assert_allclose(tg.grad(f)(x), 0.9 * m + 0.2 * x)
+        m = 0.9 * m + 0.1 * x

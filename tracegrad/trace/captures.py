@@ -207,6 +207,10 @@ class World(Assumptions):
         found = {g.expected for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)}
         return found | self.natives.numbers
 
+    def sources_of_floats(self) -> list[Source]:
+        """Where floats were read from outside, which are constants of the trace."""
+        return [g.source for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)]
+
     def inherits(self, cls: type, place: Source) -> None:
         """Guard that a class has nothing of its own that hides what is at this place of a base class."""
         for each in cls.__mro__[: cls.__mro__.index(place.parent)]:

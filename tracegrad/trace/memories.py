@@ -5,7 +5,9 @@ Where the array is what is being differentiated, and nothing of the result depen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import weakref
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
@@ -25,22 +27,64 @@ from tracegrad.ops.elementwise import (
 from tracegrad.ops.linear import full
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import TURN_BY_TURN
+from tracegrad.trace.sources import CALLS, Source
 
-__all__ = ["require_not_remembered"]
+__all__ = ["note_written", "require_not_remembered"]
+
+
+# By the functions, the keys of the places that traces of them have written to.
+_WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
+
+
+def note_written(function: Any, places: Collection[Hashable]) -> None:
+    """A trace of a function writes to these places."""
+    if places:
+        with contextlib.suppress(TypeError):  # of what cannot be referred to weakly
+            _WRITTEN.setdefault(function, set()).update(places)
 
 
 def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[Any]) -> None:
-    """Raise if none of the outputs has a derivative, and one of the questions from number `asked` on was answered by
-    what is being differentiated having the elements of something from outside."""
-    if any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs):
+    """Raise if one of the questions from number `asked` on was answered by what is being differentiated having the
+    elements of something from outside, and none of the outputs has a derivative, or one is computed from what the
+    function itself has left outside, in an earlier call."""
+    partly = any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs)
+    if partly and not _reads_own(builder, outputs):
         return
     outside = _Outside(builder)
     for guard in builder.guards[asked:]:
         if guard.seen.dtype.kind == "b" and guard.seen.size and _compares(outside, guard.node, bool(guard.seen.all())):
+            rest = "what else depends on it is not all" if partly else "nothing else depends on it"
             raise lost(
                 "a result that is remembered for these elements",
-                "has no derivative, and nothing else depends on the value that is being differentiated",
+                f"has no derivative in the value that is being differentiated, and {rest}",
             )
+
+
+def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
+    """Whether outputs are computed from numbers that the function has written in another call."""
+    call = CALLS.call
+    try:
+        written = _WRITTEN.get(call.function) if call is not None else None
+    except TypeError:
+        written = None
+    if not written:
+        return False
+    needed, stack = set[Node](), [x.node for x in outputs if not is_literal(x)]
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack += node.operands
+    captured = [c for c in builder.captures.values() if c.node in needed and c.node.aval.dtype.kind in "fc"]
+    sources = [c.source for c in captured if c.source is not None] + builder.world.sources_of_floats()
+    return any(place.key in written for x in sources for place in _way(x))
+
+
+def _way(source: Source) -> Iterator[Source]:
+    """A place, and those on the way to it."""
+    while isinstance(source, Source):
+        yield source
+        source = source.parent
 
 
 class _Outside:

@@ -328,6 +328,9 @@ class Natives:
         if is_own_class(cls):
             return
         labels.guard_class(self.world, cls, self._names)
+        made = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # of a named tuple
+        if defaults := getattr(getattr(made, "__func__", made), "__defaults__", None):
+            self.world.assume(Attribute(Attribute(Fixed(cls, cls.__name__), "__new__"), "__defaults__"), "is", defaults)
         missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
         asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
         if missing and asked:

@@ -41,6 +41,7 @@ from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
 from tracegrad.trace.histories import require_settled
 from tracegrad.trace.host import Constants
 from tracegrad.trace.lengthy import forget_short
+from tracegrad.trace.memories import note_written
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -401,6 +402,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
     world.rewritten = frozenset(e.place for e in done)
+    note_written(call.function, world.rewritten)
     return Trace(
         graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
         layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
