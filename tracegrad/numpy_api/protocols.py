@@ -102,8 +102,15 @@ def is_left_to(other: Any) -> bool | None:
 
 
 def is_unknown(other: Any) -> bool:
-    """Whether an object has nothing that says to NumPy how it stands to arrays: it is a sequence, or an element."""
-    return not any(hasattr(other, name) for name in ("__array_ufunc__", "__array_priority__", "__array__"))
+    """Whether an object with operators has nothing that says to NumPy how it stands to arrays: it is a sequence, or an
+    element."""
+    has_operators = any(name in vars(cls) for cls in type(other).__mro__[:-1] for name in _REFLECTED)
+    known = any(hasattr(other, name) for name in ("__array_ufunc__", "__array_priority__", "__array__"))
+    return has_operators and not known
+
+
+_NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_REFLECTED = (*[f"__r{name}__" for name in _NAMES], "__lt__", "__le__", "__gt__", "__ge__")
 
 
 def of_objects(x: Any, cls: type) -> BaseException:
