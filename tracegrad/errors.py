@@ -107,7 +107,14 @@ class LostDerivativeError(TraceError):
 class UnsupportedError(TracegradError, NotImplementedError):
     """A NumPy function, argument or object that tracegrad does not implement."""
 
-    on_tape = True  # whether it is worth trying on the tape
+    on_tape = True  # whether the call is to be tried on the tape
+
+    @classmethod
+    def everywhere(cls, what: str) -> UnsupportedError:
+        """The error for what the tape does not support either."""
+        error = cls(located(what))
+        error.on_tape = False
+        return error
 
 
 class VerifyError(TracegradError):

@@ -32,13 +32,13 @@ from tracegrad.ops.linear import broadcast_to, reshape, stop_gradient, unreduce
 from tracegrad.ops.reduction import reduce_max
 
 __all__ = [
-    "_on_diagonal",
     "as_column",
     "as_row",
     "by_differences",
     "by_sums",
     "by_values",
     "is_near",
+    "of_full_rank",
     "skew",
     "with_values",
 ]

@@ -130,15 +130,12 @@ def _shared_memory(trace: Trace) -> str:
 def _require_own_memory(call: Call, found: Found, why: str) -> None:
     """UnsupportedError where an argument has part in what is written and read: on the tape it would not."""
     arguments = [x for x in call.leaves if isinstance(x, np.ndarray)]
-    others = [(x, False) for x in found[2] if isinstance(x, np.ndarray)]
-    arrays = [*[(x, True) for x in arguments], *others]
-    written = [source.read() for source in found[0].trace.written]
-    of_arguments = {id(x) for x in arguments}
-    for w in written:
-        mine = [k for k, (x, _) in enumerate(arrays) if x is w]
-        for k, (x, is_argument) in enumerate(arrays):
-            if k not in mine[:1] and (is_argument or id(w) in of_arguments) and np.may_share_memory(x, w):
-                raise UnsupportedError(located(f"{why}; pass a copy of one of them"))
+    captured = [x for x in found[2] if isinstance(x, np.ndarray)]
+    for w in [source.read() for source in found[0].trace.written]:
+        own = [x for x in arguments if x is w]
+        others = [x for x in arguments if x is not w] + own[1:] + (captured if own else [])
+        if any(np.may_share_memory(x, w) for x in others):
+            raise UnsupportedError(located(f"{why}; pass a copy of one of them"))
 
 
 def _on_the_tape(

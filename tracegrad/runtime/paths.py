@@ -237,7 +237,7 @@ class Path:
 
     def views(self, call: Call, captured: Sequence[Any]) -> frozenset[Hashable]:
         """Where the call writes to what is also something else that it reads: what lets another trace know that."""
-        if not self._writes or not self.overlaps(call, captured):
+        if not self.overlaps(call, captured):
             return frozenset()
         return views_of(self.trace.captures, captured) - self.trace.varying
 

@@ -221,11 +221,8 @@ def _vars(*args: Any) -> Any:
 def _id(x: Any, /) -> int:
     """`id`, of what stands for something from outside: of that, which is to be the same object at each call."""
     trace: Any = current_trace()
-    place = (
-        trace.world.containers.place_of(x)
-        if trace is not None and trace.world.open and not isinstance(x, Tracer)
-        else None
-    )
+    outside = trace is None or not trace.world.open or isinstance(x, Tracer)
+    place = None if outside else trace.world.containers.place_of(x)
     if place is None:
         return id(x)
     real, source = place

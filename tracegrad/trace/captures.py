@@ -204,12 +204,11 @@ class World(Assumptions):
 
     def numbers_read(self) -> set[Any]:
         """The floats that were read from outside, which are constants of the trace."""
-        found = {g.expected for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)}
-        return found | self.natives.numbers
+        return {g.expected for g in self.guards_on_floats()} | self.natives.numbers
 
-    def sources_of_floats(self) -> list[Source]:
-        """Where floats were read from outside, which are constants of the trace."""
-        return [g.source for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)]
+    def guards_on_floats(self) -> list[Guard]:
+        """The guards that say which float a source holds."""
+        return [g for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)]
 
     def inherits(self, cls: type, place: Source) -> None:
         """Guard that a class has nothing of its own that hides what is at this place of a base class."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.errors import UnsupportedError
 from tracegrad.trace.effects import Watched
 from tracegrad.trace.endings import RunsPlainly
 from tracegrad.trace.sources import Source
@@ -54,9 +54,7 @@ class Containers:
         for a copy that a transform has made."""
         if id(made) in self.derived:
             what = f"id() of a {type(made).__name__} that is differentiated"
-            error = UnsupportedError(located(f"{what} is that of a copy; use something that it holds"))
-            error.on_tape = False
-            raise error
+            raise UnsupportedError.everywhere(f"{what} is that of a copy; use something that it holds")
         found = [(x.real, x.source) for x in self.known.values() if x.copy is made]
         seen, places = self._world._seen.items(), self._world._places
         found += [(x, places[key]) for key, (x, each) in seen if each is made and x is not made]

@@ -124,11 +124,12 @@ def tell_apart(world: Any) -> None:
     for x, source in (*passed, *captured, *tensors):
         if source is not None:
             found.setdefault((x.shape, x.dtype, type(x)), []).append(source)
-    containers = world.containers.sources()
-    for cls, source in containers:
+    classes: set[type] = {list, dict}
+    for cls, source in world.containers.sources():
+        classes.add(cls)
         found.setdefault(cls, []).append(source)
     for x, _ in world._seen.values():
-        if (type(x) in (list, dict) or type(x) in [cls for cls, _ in containers]) and id(x) in world._places:
+        if type(x) in classes and id(x) in world._places:
             found.setdefault(type(x), []).append(world._places[id(x)])
     for group in found.values():
         if len(group) > 1:

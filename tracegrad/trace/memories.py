@@ -76,7 +76,8 @@ def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
             needed.add(node)
             stack += node.operands
     captured = [c for c in builder.captures.values() if c.node in needed and c.node.aval.dtype.kind in "fc"]
-    sources = [c.source for c in captured if c.source is not None] + builder.world.sources_of_floats()
+    sources = [c.source for c in captured if c.source is not None]
+    sources += [g.source for g in builder.world.guards_on_floats()]
     return any(place.key in written for x in sources for place in _way(x))
 
 

@@ -132,15 +132,11 @@ class Natives:
         x = genuine(x)
         if is_own_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
             return False
-        if isinstance(x, np.ndarray | TensorCarrier):
-            return not self.world.writes.rewritten(cls, name) and self._place(cls, name, x)
-        if type(x) not in _HELD and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
+        known = type(x) in _HELD or isinstance(x, np.ndarray | TensorCarrier)
+        if not known and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
             return False
         if self.world.writes.rewritten(cls, name):  # what traced code has put there is real
             return False
-        return self._place(cls, name, x)
-
-    def _place(self, cls: type, name: str, x: Any) -> bool:
         self._places[id(x)] = Static(cls, name)
         return True
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.errors import UnsupportedError
 from tracegrad.ops.carriers import TapeCarrier, TensorCarrier
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import current_trace
@@ -104,9 +104,7 @@ class Copies:
 
 def _refuse(x: Any, what: str) -> NoReturn:
     known = f"a {type(x).__name__} that is differentiated, and has another name or is several arguments,"
-    error = UnsupportedError(located(f"{known} is {what}; pass a copy"))
-    error.on_tape = False
-    raise error
+    raise UnsupportedError.everywhere(f"{known} is {what}; pass a copy")
 
 
 def _copies(x: Any, copy: Any) -> Iterator[_Copy]:
