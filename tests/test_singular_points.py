@@ -306,3 +306,17 @@ def test_the_second_derivative_of_a_norm_at_an_element_of_zero_is_that_of_its_po
     np.testing.assert_allclose(tg.grad(lambda x: np.linalg.norm(x, order))(x), [0.0, 1.0], rtol=1e-15)
     for found in (tg.grad(slope)(x)[0], tg.jvp(slope, (x,), (np.array([1.0, 0.0]),))[1]):
         assert not np.isfinite(found) if right is None else found == right
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("function", "points"), [(sp.logit, [-np.inf, -1.0, 1.5, np.inf]), (sp.entr, [-np.inf, -1.0, -1e-300])]
+)
+def test_outside_of_a_domain_there_is_no_slope(function: Any, points: list[float]) -> None:
+    x = np.array(points)
+    value, slope = tg.value_and_grad(lambda x: (np.sum(function(x)), function(x)), has_aux=True)(x)
+    np.testing.assert_array_equal(value[1], function(x))
+    found = [slope, tg.jvp(function, (x,), (np.ones_like(x),))[1], *[tg.grad(tg.grad(function))(v) for v in x]]
+    for each in found:
+        np.testing.assert_array_equal(each, np.full(np.shape(each), np.nan))
+    assert tg.trace(function)(x.astype(np.float32)).dtype == np.float32

@@ -485,3 +485,45 @@ def test_what_vmap_cannot_update_is_refused_by_name() -> None:
         tg.func.vmap(scaled_in_place)(tg.ones(3, 2, requires_grad=True))
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
         tg.func.vmap(scaled_in_place)(tg.ones(3, 1).expand(3, 2))
+
+
+# -- containers among the arguments --------------------------------------------------------------------------------
+@pytest.mark.parametrize("wrapped", [False, True], ids=["itself", "traced"])
+def test_a_container_without_a_mapped_leaf_is_the_same_for_all(wrapped: bool) -> None:
+    def scaled(x: Any, notes: dict[str, Any]) -> Any:
+        notes["scale"] = 3.0
+        notes["log"].append("scaled")
+        return x * notes["scale"]
+
+    def call(x: Any, notes: dict[str, Any]) -> Any:
+        return tg.vmap(scaled, in_axes=(0, None))(x, notes)
+
+    call = tg.trace(call) if wrapped else call
+    notes: dict[str, Any] = {"scale": 1.0, "log": []}
+    for n in range(1, 4):
+        np.testing.assert_array_equal(call(X, notes), X * 3)
+        assert notes == {"scale": 3.0, "log": ["scaled"] * n}
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["itself", "traced"])
+def test_a_value_of_an_example_in_a_container_of_all_is_an_error(wrapped: bool) -> None:
+    def noted(x: Any, log: list[Any]) -> Any:
+        log.append(np.sum(x))
+        return x * 2
+
+    def call(x: Any, log: list[Any]) -> Any:
+        return tg.vmap(noted, in_axes=(0, None))(x, log)
+
+    call = tg.trace(call) if wrapped else call
+    with pytest.raises(tg.TraceError, match="escaped"):
+        call(X, [])
+
+
+def test_a_container_with_a_mapped_leaf_belongs_to_the_example() -> None:
+    def doubled(d: dict[str, Any]) -> Any:
+        d["x"] = d["x"] * 2
+        return np.sum(d["x"])
+
+    given = {"x": X}
+    np.testing.assert_array_equal(tg.vmap(doubled)(given), 2 * X.sum(axis=1))
+    assert given["x"] is X

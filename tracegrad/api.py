@@ -301,6 +301,10 @@ def vmap(
     `TraceError`, unless no mapped argument has a part in it; use `tg.where` or `tg.cond`. ValueError if the sizes of
     mapped axes differ, if an argument has no such axis, or for entries of the wrong structure.
 
+    A dict, a list or an object with a mapped leaf is a new one for each example: what the function writes to it belongs
+    to that example. One without is the same for all, and what is written to it is written once; where this is a value
+    of an example, `TraceError` is raised where it is used later.
+
     >>> import numpy as np
     >>> x = np.arange(6.0).reshape(2, 3)
     >>> print(vmap(np.sum)(x), vmap(np.dot, in_axes=(0, None))(x, np.ones(3)))

@@ -317,7 +317,18 @@ def entr(x: Any) -> Any:
     """-x * log(x) for x > 0, 0 at 0, -inf below."""
     x = to_float(x)
     safe = where(less_equal(x, 0), 1.0, x)
-    return where(less(x, 0), -math.inf, where(equal(x, 0), _steep(x), negative(multiply(x, log(safe)))))
+    return where(less(x, 0), _below(x), where(equal(x, 0), _steep(x), negative(multiply(x, log(safe)))))
+
+
+def _below(x: Any) -> Any:
+    """-inf where x is negative, without a derivative (nan)."""
+    negatives = less(x, 0)
+    return negative(log(multiply(where(negatives, x, -1.0), _either(negatives, -math.inf, -1.0, x))))
+
+
+def _either(condition: Any, number: float, other: float, x: Any) -> Any:
+    """One of two numbers, in the dtype of `x`."""
+    return where(condition, number, other) if is_literal(x) else where(condition, *np.array([number, other], x.dtype))
 
 
 def _steep(x: Any) -> Any:
@@ -339,8 +350,9 @@ def rel_entr(x: Any, y: Any) -> Any:
 
 @ufunc("logit")
 def logit(x: Any) -> Any:
-    """log(x / (1 - x))."""
+    """log(x / (1 - x)); nan outside of 0 to 1, and so its derivative."""
     x = to_float(x)
+    x = multiply(x, _either(logical_or(less(x, 0), greater(x, 1)), math.nan, 1.0, x))
     return subtract(log(x), log1p(negative(x)))
 
 

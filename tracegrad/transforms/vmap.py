@@ -7,7 +7,8 @@ batch (`ir.batch`); what does not depend on the batch is computed once. Elsewher
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,8 @@ class _Batch:
     """The leaves of a call, those that are mapped with the batch along axis 0, and its size."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, who: Description):
-        self.leaves, self.structure = tree.flatten((args, kwargs))
+        self.given = args, kwargs
+        self.leaves = tree.leaves(self.given)
         axes = _of_arguments(in_axes, args, who)
         axes += [0] * (len(self.leaves) - len(axes))
         names = _names(args, kwargs, who)
@@ -90,12 +92,22 @@ class _Batch:
         self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.places]
 
     def arguments(self, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with these values of the leaves that are mapped."""
+        """The arguments, with these values of the leaves that are mapped. Containers with such leaves belong to the
+        example; the others are the same for all, as they are in a loop."""
         leaves = list(self.leaves)
         for k, x in zip(self.places, given):
             leaves[k] = x
-        args, kwargs = tree.unflatten(self.structure, leaves)
+        args, kwargs = _with_leaves(self.given, iter(leaves))
         return args, kwargs
+
+
+def _with_leaves(x: Any, leaves: Iterator[Any]) -> Any:
+    """`x` with these leaves; a container in it whose leaves are its own is itself."""
+    if not tree.is_node(x):
+        return next(leaves)
+    children = tree.children(x)
+    others = [_with_leaves(child, leaves) for child in children]
+    return x if all(map(operator.is_, children, others)) else tree.with_children(x, others)
 
 
 def _axis(axis: int, x: Any, name: str, who: Description) -> int:
