@@ -76,3 +76,17 @@ def test_numbers_are_no_arrays(x: Any) -> None:
     for _ in range(2):
         with pytest.raises(TypeError, match=r"descriptor 'sum' for 'numpy.ndarray' objects doesn't apply to a '"):
             traced(x)
+
+
+def test_one_that_the_tape_is_given_is_refused_by_name() -> None:
+    def fails_after_it(x: Any) -> Any:
+        total = np.ndarray.sum(x)
+        return iter([total]).throw(ValueError)  # type: ignore[attr-defined]
+
+    for derivative in (tg.grad(fails_after_it), lambda x: tg.jvp(fails_after_it, (x,), (x,))):
+        with pytest.raises(
+            tg.UnsupportedError, match=r"np\.ndarray\.sum\(x\) .* say x\.sum\(\): .*no attribute 'throw'"
+        ):
+            derivative(np.ones(2))
+    with pytest.raises(AttributeError, match="throw"):
+        tg.trace(fails_after_it)(np.ones(2))

@@ -16,6 +16,7 @@ differentiated would lose its derivative, and raises instead.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,9 @@ from tracegrad.transforms.written import shared_by, value_of
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
 
+# What Python says where a method of ndarray's, which it has looked up in the class, is given something else.
+_OF_NDARRAYS = re.compile(r"descriptor '(\w+)' for 'numpy.ndarray' objects doesn't apply to a")
+
 __all__ = ["as_it_stands", "as_memory_is", "eagerly", "once"]
 
 
@@ -77,7 +81,7 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
         except TracegradError as error:
             if not getattr(error, "on_tape", True):
                 raise
-            why = f"{why}; {error}" if why else str(error)
+            why = f"{why}; {error}" if why and why != str(error) else str(error)
         if found is not None and not _overlaps(call, found):
             return _finished(function, call, found)
         if found is not None:
@@ -97,7 +101,7 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
             raise UnsupportedError(f"{world.class_asked}: {why}")
     require_nothing_taken(call, why)
     with plainly(why), shared_by(several):
-        return _on_the_tape(function, call, args, kwargs, effects)
+        return _on_the_tape(function, call, args, kwargs, effects, why)
 
 
 def _require_known_classes(call: Call, why: str) -> None:
@@ -139,11 +143,17 @@ def _require_own_memory(call: Call, found: Found, why: str) -> None:
 
 
 def _on_the_tape(
-    function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect]
+    function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect], why: str
 ) -> Any:
     """A call as it stands, of which is known what it writes: it leaves values there, not what stands for them."""
     try:
         return function.body(*args, **kwargs)
+    except TypeError as error:
+        name = _OF_NDARRAYS.match(str(error))
+        if name is None:
+            raise
+        said = f"np.ndarray.{name[1]}(x) takes no value that is being differentiated, say x.{name[1]}()"
+        raise UnsupportedError(f"{said}: {why}") from error
     finally:
         if effects and function.body is not function.fun:
             with on_call(call):
