@@ -6,10 +6,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-__all__ = ["LINE", "PAGE", "STEP", "Arena", "room_for"]
+from tracegrad.codegen.cache_lines import LINE, PAGE, STEP
 
-LINE, PAGE = 64, 4096  # bytes; those of a line of the cache come together
-STEP = 27  # lines: where a page begins again, places of up to six blocks are seven lines apart, or more
+__all__ = ["Arena", "room_for"]
+
 MOST_BLOCKS = 400  # beyond, a better placement is not looked for: that takes longer the more there are, squared
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.arena import LINE
+from tracegrad.codegen.cache_lines import LINE
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, smaller
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.arena import LINE
+from tracegrad.codegen.cache_lines import LINE
 from tracegrad.codegen.lanes import prefetch
 from tracegrad.codegen.loops import Kernel, Load
 from tracegrad.codegen.scalar_llvm import I64

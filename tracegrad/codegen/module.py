@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.draws import native_of
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
 from tracegrad.codegen.llvm import declared_kernel, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce, flattened
@@ -20,7 +21,7 @@ from tracegrad.codegen.poly_llvm import PolyEmitter
 from tracegrad.codegen.scalar_llvm import I64, constant_of, identity, llvm_type, memory_type
 from tracegrad.codegen.searches import searching
 from tracegrad.codegen.steps import Call, Launch, Matmul
-from tracegrad.codegen.streams import native_of, write_draw
+from tracegrad.codegen.streams import write_draw
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
 from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.vecmath_rare import share_rare_functions

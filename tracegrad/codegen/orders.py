@@ -15,6 +15,7 @@ from typing import Any
 from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.donation import step_of_check
+from tracegrad.codegen.draws import native_of
 from tracegrad.codegen.forked import EACH_CHUNK
 from tracegrad.codegen.gemm import GEMM, is_small_product
 from tracegrad.codegen.lapack import flags_of, is_native, routines_of
@@ -27,7 +28,6 @@ from tracegrad.codegen.plan import Plan, plans_of
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import identity
 from tracegrad.codegen.steps import Call, Launch, Matmul
-from tracegrad.codegen.streams import native_of
 from tracegrad.codegen.walker import BAND, STEP
 from tracegrad.codegen.waves import THREADS
 from tracegrad.records import record

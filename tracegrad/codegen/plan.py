@@ -146,7 +146,7 @@ class _Planner:
             also |= dear
         _forget_unread(made)
         find_in_one_pass(made)
-        stop_early(made)
+        stop_early(made.steps, made.arguments.sizes)
         write_in_place(made)
         if nested:
             update_in_place(made, dims)

@@ -9,18 +9,15 @@ time whether there is one, and computes with those alone in which there is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.loops import ALL, ANY, FIRST, STOPS, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
-
-if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
 
 __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]
 
@@ -84,16 +81,16 @@ def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
     return short._replace(at_once=COUNTED, varying=short.varying | {truth.out.name}), Count(wanted)
 
 
-def stop_early(made: Plan) -> None:
+def stop_early(steps: Sequence[Any], sizes: dict[str, int]) -> None:
     """Let kernels that ask of long rows whether any or all of their elements are true leave a row when they know."""
-    for step in made.steps:
+    for step in steps:
         if not isinstance(step, Launch) or not step.kernel.body or len(step.kernel.loops) < 2:
             continue
         kernel = step.kernel
         (*before, last), (var, extent) = kernel.body, kernel.loops[-1]
         if not isinstance(last, Reduce) or last.value.dtype != "bool" or last.over != (var,):
             continue
-        if last.combiner in (*ANY, *ALL) and extent.evaluate(made.arguments.sizes) >= LONG:
+        if last.combiner in (*ANY, *ALL) and extent.evaluate(sizes) >= LONG:
             combiner = "any" if last.combiner in ANY else "all"
             last = Reduce(last.buffer, last.address, combiner, last.value, last.over, last.size)
             step.kernel = replace(kernel, body=[*before, last])

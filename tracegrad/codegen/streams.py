@@ -14,108 +14,16 @@ from typing import Any
 import numpy as np
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.draws import Native
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop
-from tracegrad.ir import Node
-from tracegrad.ops.streams import draw
-from tracegrad.records import record
 
-__all__ = ["Native", "native_of", "write_draw"]
+__all__ = ["write_draw"]
 
 I32, I128, F64 = ir.IntType(32), ir.IntType(128), ir.DoubleType()
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
-_KIND = "Generator PCG64"
-_MOST_BY_ZIGGURAT = 16  # numbers: of more, one takes another branch too often
-_MOST_BELOW = 2**32 - 2
 # Of thresholds, which are computed of the tables, so much is left out: next to them NumPy decides.
 _MARGIN = 1 << 12
-
-
-@record(frozen=True)
-class Native:
-    """So many numbers of a distribution; integers from `low` on, below `low + width`; or floats times `width` and moved
-    by `low`."""
-
-    distribution: str
-    count: int
-    low: float = 0.0
-    width: float = 1.0
-
-
-# -- which draws these are -----------------------------------------------------------------------------------------
-def native_of(node: Node) -> Native | None:
-    """What a call draws, if it is one of these."""
-    if node.op is not draw:
-        return None
-    params = dict(node.params)
-    if params["kind"] != _KIND or len(node.operands[0].aval.shape) != 1:
-        return None
-    given = [x for way, x in params["args"] if way == "is"]
-    named = {name: x[1] for name, x in params["kwargs"]}
-    make = _METHODS.get(params["method"])
-    found = None if make is None else make(*given, **named) if _takes(make, given, named) else None
-    if found is None:
-        return None
-    count = int(np.prod(params["shape"], dtype=np.int64))
-    is_float = found[0] != "integers"
-    usual = params["dtype"] == ("float64" if is_float else "int64")
-    few = count <= _MOST_BY_ZIGGURAT or found[0] in ("uniform", "integers")
-    scaled = is_float and found[1:] not in ((), (0.0, 1.0))
-    return Native(found[0], count, *found[1:]) if usual and few and (not scaled or _is_plain()) else None
-
-
-def _takes(make: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> bool:
-    names = make.__code__.co_varnames[: make.__code__.co_argcount]
-    return len(given) <= len(names) and set(named) <= set(names[len(given) :])
-
-
-def _standard(distribution: str) -> Callable[..., Any]:
-    def found(size: Any = None, dtype: Any = "float64", method: Any = "zig") -> Any:
-        return (distribution,) if dtype in ("float64", "d", "f8") and method == "zig" else None
-
-    return found
-
-
-def _normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-    return ("normal", float(loc), float(scale)) if _are_numbers(loc, scale) and scale >= 0 else None
-
-
-def _uniform(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-    return ("uniform", float(low), float(high) - float(low)) if _are_numbers(low, high) and high >= low else None
-
-
-def _exponential(scale: Any = 1.0, size: Any = None) -> Any:
-    return ("exponential", 0.0, float(scale)) if _are_numbers(scale) and scale >= 0 else None
-
-
-def _integers(low: Any, high: Any = None, size: Any = None, dtype: Any = "int64", endpoint: Any = False) -> Any:
-    if type(low) is not int or type(high) not in (int, type(None)) or dtype != "int64" or endpoint is not False:
-        return None
-    low, high = (0, low) if high is None else (low, high)
-    return ("integers", low, high - low) if 1 < high - low <= _MOST_BELOW else None
-
-
-def _choice(a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: Any = 0, shuffle: Any = True) -> Any:
-    return _integers(a) if replace is True and p is None else None
-
-
-_METHODS: dict[str, Callable[..., Any]] = {
-    "random": _standard("uniform"), "standard_normal": _standard("normal"), "normal": _normal, "uniform": _uniform,
-    "standard_exponential": _standard("exponential"), "exponential": _exponential, "integers": _integers,
-    "choice": _choice,
-}  # fmt: skip
-
-
-def _are_numbers(*xs: Any) -> bool:
-    return all(type(x) in (int, float) and abs(x) < 1e300 for x in xs)
-
-
-@functools.cache
-def _is_plain() -> bool:
-    """Whether NumPy rounds a product before it adds to it, in this build of it."""
-    ours, theirs = np.random.default_rng(1), np.random.default_rng(1)
-    moved = 0.1 + 0.7 * ours.standard_normal(64)
-    return bool(np.array_equal(moved, theirs.normal(0.1, 0.7, 64)))
 
 
 # -- tables --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.arena import LINE
+from tracegrad.codegen.cache_lines import LINE
 from tracegrad.codegen.fused import computed
 from tracegrad.codegen.lanes import of_lanes, splat
 from tracegrad.codegen.loops import Compute, Kernel, Load, Operand, Store

@@ -27,8 +27,8 @@ from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ir.printing import NAME, to_text
-from tracegrad.ops.op import TABLE, Several
-from tracegrad.ops.results import result
+from tracegrad.ops.op import Several
+from tracegrad.ops.results import op_named, result
 
 __all__ = ["parse", "to_text"]
 
@@ -85,11 +85,10 @@ class _Lines:
     def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
         """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
         found = re.fullmatch(_NODE, line)
-        if found is not None and found[2] not in TABLE:
-            from tracegrad.ops.late import fourier  # noqa: F401 (which enters the ops of the modules there)
-        if found is None or found[2] not in TABLE:
+        op = None if found is None else op_named(found[2])
+        if found is None or op is None:
             raise VerifyError(f"not a node: {line!r}")
-        named, op, operands, params, avals = found.groups()
+        named, _, operands, params, avals = found.groups()
         args = tuple(_operand(x, env, line) for x in operands.split(", ") if x)
         call = ast.parse(f"f({params or ''})", mode="eval").body
         assert isinstance(call, ast.Call)
@@ -99,7 +98,7 @@ class _Lines:
         names = [name for name in named.split(", ") if name] if single else named.rstrip(",").split(", ")
         if len(names) != len(several):
             raise VerifyError(f"not a node, it has {len(names)} names and {len(several)} results: {line!r}")
-        node = Node(TABLE[op], args, tuple(sorted(given.items())), several[0] if single else Several(several))  # type: ignore[arg-type]
+        node = Node(op, args, tuple(sorted(given.items())), several[0] if single else Several(several))  # type: ignore[arg-type]
         if single:
             env[names[0]] = node
             return [node]

@@ -8,7 +8,8 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ops.complex_numbers import complex_of, lies, real_of
-from tracegrad.ops.op import TABLE, Op, Several, primitive
+from tracegrad.ops.op import Op, Several, primitive
+from tracegrad.ops.results import op_named
 from tracegrad.ops.samples import integers
 
 __all__ = ["call_joined"]
@@ -38,9 +39,9 @@ def _meant(*xs: Aval, op: str, given: Given, joined: tuple[bool, ...]) -> tuple[
 
 
 def _named(op: str) -> Op:
-    if op not in TABLE:
-        from tracegrad.ops.late import fourier  # noqa: F401 (which enters the ops of the modules there)
-    return TABLE[op]
+    found = op_named(op)
+    assert found is not None
+    return found
 
 
 def _complex(x: Any) -> Any:

@@ -6,6 +6,7 @@ the value itself to compiled code; its derivative comes from a rule, and nothing
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,7 +55,7 @@ def _slope(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
     if not i:
         return zeros_like(xs[0])  # all of it is that of the others
     if rule not in RULES:
-        import tracegrad.ops.special_slopes  # noqa: F401 (which adds its own)
+        importlib.import_module("tracegrad.ops.special_slopes")  # which adds its own
     return TABLE["multiply"](t, RULES[rule][i - 1](*xs))
 
 

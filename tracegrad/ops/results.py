@@ -7,13 +7,14 @@ shows both as one line, so `result` is not in the table.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from tracegrad.avals import Aval
 from tracegrad.ops.forms import Result
-from tracegrad.ops.op import Op, Several
+from tracegrad.ops.op import TABLE, Op, Several
 
-__all__ = ["result"]
+__all__ = ["op_named", "result"]
 
 
 def _pick(x: Any, *, index: int) -> Any:
@@ -27,3 +28,10 @@ result = Op("result", ("x",), _pick, "One of several results of an op.", variadi
 @result.def_aval
 def _(x: Several, *, index: int) -> Aval:
     return x[index]
+
+
+def op_named(name: str) -> Op | None:
+    """The op of this name, or None; the modules of `tracegrad.ops.late` are imported for it."""
+    if name not in TABLE:
+        importlib.import_module("tracegrad.ops.late")
+    return TABLE.get(name)

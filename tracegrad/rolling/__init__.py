@@ -12,14 +12,11 @@ from typing import Any
 
 from tracegrad.ir import Node
 from tracegrad.ops.contraction import matmul
+from tracegrad.rolling.thresholds import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.jumps import within_loop
 
-__all__ = ["FEWEST_NODES", "FEWEST_TURNS", "find_circles", "roll"]
-
-# Shorter loops stay unrolled: their code is faster, and small.
-FEWEST_TURNS = 8
-FEWEST_NODES = 100
+__all__ = ["find_circles", "roll"]
 
 
 def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:

@@ -20,7 +20,7 @@ from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import concatenate, reshape, slice
 from tracegrad.ops.patches import patches
-from tracegrad.rolling import FEWEST_TURNS
+from tracegrad.rolling.thresholds import FEWEST_TURNS
 from tracegrad.rolling.windows import Window, operands_of_all, window_of
 
 __all__ = ["Moved", "sums_of_windows"]

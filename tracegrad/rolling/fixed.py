@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tracegrad.ir import Node
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import slice
-from tracegrad.rolling import FEWEST_TURNS
+from tracegrad.rolling.thresholds import FEWEST_TURNS
 from tracegrad.rolling.windows import operands_of, operands_of_all
 
 __all__ = ["fixed_first", "read_late"]

@@ -15,12 +15,12 @@ from tracegrad.ops.elementwise import where
 from tracegrad.ops.fills import arange
 from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
-from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.convolved import sums_of_windows
 from tracegrad.rolling.fixed import fixed_first, read_late
 from tracegrad.rolling.levels import levelled
 from tracegrad.rolling.repeats import Run, runs
 from tracegrad.rolling.rewriting import Rewriting
+from tracegrad.rolling.thresholds import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.turns import Turns, turns_of
 from tracegrad.rolling.windows import operands_of, reads, window_of
 from tracegrad.trace.builder import TraceBuilder

@@ -17,7 +17,7 @@ from functools import cache
 from string import Template
 from typing import Any
 
-from tracegrad.codegen.arena import LINE, PAGE, STEP
+from tracegrad.codegen.cache_lines import LINE, PAGE, STEP
 from tracegrad.codegen.entry_ir import HUGE_BYTES
 from tracegrad.runtime import native
 

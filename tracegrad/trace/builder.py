@@ -24,6 +24,7 @@ from tracegrad.numpy_api.protocols import as_operand
 from tracegrad.ops import Carrier, Level, Op, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
+from tracegrad.trace import hooks
 from tracegrad.trace.endings import STEPS, Restarts, RunsPlainly
 from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, Spelled, ValueGuard, question, value_key
 from tracegrad.trace.identity import Elements
@@ -181,9 +182,7 @@ class TraceBuilder(Recording):
             memory.clear()
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        from tracegrad.trace.spans import of_size
-
-        return of_size(op, operands, params)
+        return hooks.ragged_arrays().of_size(op, operands, params)
 
     # -- Tensors ----------------------------------------------------------------------------------
     @property
@@ -192,9 +191,7 @@ class TraceBuilder(Recording):
         if self.outer is not None:
             return self.outer.tensors
         if self._tensors is None:
-            from tracegrad.trace.tensors import Tensors
-
-            self._tensors = Tensors(self)
+            self._tensors = hooks.tensors().Tensors(self)
         return self._tensors
 
     @property

@@ -26,7 +26,7 @@ from tracegrad.trace.classes import genuine, hook
 from tracegrad.trace.constants import is_same
 from tracegrad.trace.counters import tell
 from tracegrad.trace.elements import Instead
-from tracegrad.trace.lent import real_of, touching
+from tracegrad.trace.lent import Shadowed, real_of, touching
 from tracegrad.trace.lookups import hash_of
 from tracegrad.trace.making import making
 from tracegrad.trace.refusals import InPlace
@@ -37,16 +37,10 @@ from tracegrad.trace.texts import EVALUATED
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_library_module
 
-__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "unshadowed"]
+__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "unshadowed"]
 
 _get = object.__getattribute__
 _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
-
-
-class Shadowed:
-    """What stands for an object of the user's, `_real`, in traced code."""
-
-    __slots__ = ()
 
 
 def unshadowed(x: Any) -> Any:

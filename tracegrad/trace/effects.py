@@ -24,8 +24,7 @@ from numpy.lib.array_utils import byte_bounds
 from tracegrad.errors import MADE
 from tracegrad.ops import Carrier
 from tracegrad.signals import uninterrupted
-from tracegrad.trace.builtins import Shadowed
-from tracegrad.trace.lent import real_key
+from tracegrad.trace.lent import Shadowed, real_key
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
 from tracegrad.trace.templates import Node, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.tracer import Tracer

@@ -21,7 +21,18 @@ from tracegrad.trace.lookups import recalled
 from tracegrad.trace.users import PACKAGE
 from tracegrad.tree.kinds import KINDS
 
-__all__ = ["LENT", "Loan", "lend", "notice_sets", "passes_methods", "read", "real_key", "real_of", "touching"]
+__all__ = [
+    "LENT",
+    "Loan",
+    "Shadowed",
+    "lend",
+    "notice_sets",
+    "passes_methods",
+    "read",
+    "real_key",
+    "real_of",
+    "touching",
+]
 
 
 class Loan:
@@ -281,6 +292,12 @@ _CLASSES: dict[type, Any] = {list: LentList, dict: LentDict, deque: LentDeque, s
 LENT = frozenset(_CLASSES)
 for _cls in (list, dict):
     KINDS[_CLASSES[_cls]] = KINDS[_cls]
+
+
+class Shadowed:
+    """What stands for an object of the user's, `_real`, in traced code."""
+
+    __slots__ = ()
 
 
 def lend(real: Any, source: Any, world: Any) -> Any:

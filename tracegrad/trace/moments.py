@@ -26,14 +26,13 @@ from tracegrad.trace import shadow
 from tracegrad.trace.apart import Ends, has_views, take_apart
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.builtins import Shadowed
 from tracegrad.trace.counters import number_of_loop
 from tracegrad.trace.drawn import Traced
 from tracegrad.trace.either import Either, is_float, of_a_loop
 from tracegrad.trace.histories import History, begin, lengths
 from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.jumps import Place
-from tracegrad.trace.lent import real_of
+from tracegrad.trace.lent import Shadowed, real_of
 from tracegrad.trace.locals import set_variables, variables
 from tracegrad.trace.number import Number
 from tracegrad.trace.scalars import SCALAR, trace_scalars

@@ -42,7 +42,7 @@ from tracegrad.trace.attributes import (
     static,
     writes_of,
 )
-from tracegrad.trace.builtins import Shadowed, unshadowed
+from tracegrad.trace.builtins import unshadowed
 from tracegrad.trace.callees import marked
 from tracegrad.trace.classes import for_c, genuine, hook
 from tracegrad.trace.constants import comparisons
@@ -50,7 +50,7 @@ from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.instructions import attributes_in, decoded
 from tracegrad.trace.labels import ask
-from tracegrad.trace.lent import notice_sets, passes_methods
+from tracegrad.trace.lent import Shadowed, notice_sets, passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, contents, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable

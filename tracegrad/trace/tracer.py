@@ -30,6 +30,7 @@ from tracegrad.ops.elementwise import less_equal
 from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
+from tracegrad.trace import hooks
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.lookups import Key
 from tracegrad.trace.texts import Spelling, method_of
@@ -183,17 +184,13 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         """What an index with numbers of a loop for bounds means, if it does; else None."""
         if not _may_be_of_sizes(index):
             return None
-        from tracegrad.trace.spans import item
-
-        return item(self, index)
+        return hooks.ragged_arrays().item(self, index)
 
     def _with_span(self, index: Any, value: Any) -> Any:
         """This array with `value` at an index, if a size in that is a number of a loop; else None."""
         if getattr(value, "level", None) is not Level.SPAN and not _may_be_of_sizes(index):
             return None
-        from tracegrad.trace.spans import with_item
-
-        return with_item(self, index, value)
+        return hooks.ragged_arrays().with_item(self, index, value)
 
     # -- views and updates in place --------------------------------------------------------------
     @property
