@@ -20,6 +20,7 @@ from typing import Any
 __all__ = [
     "MADE",
     "OVERLAPPING",
+    "PACKAGE",
     "READ_ONLY",
     "WARNED",
     "CacheWarning",
@@ -140,7 +141,8 @@ class PerformanceWarning(UserWarning):
     """A traced function gives the right answers and takes its time over them, for a reason that can be removed."""
 
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# The folder of tracegrad, with a separator behind it.
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 # The file name of code that tracegrad makes as text.
@@ -152,14 +154,14 @@ OVERLAPPING = "a view by as_strided whose elements overlap"  # why an array is f
 
 def in_package(filename: str) -> bool:
     """Whether code of this file is tracegrad's."""
-    return filename.startswith(_PACKAGE)
+    return filename.startswith(PACKAGE)
 
 
 @functools.cache
 def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
     inside_numpy = f"{os.sep}numpy{os.sep}" in filename and "site-packages" in filename
-    return not filename.startswith((_PACKAGE, "<frozen", MADE)) and not inside_numpy
+    return not filename.startswith((PACKAGE, "<frozen", MADE)) and not inside_numpy
 
 
 def user_frame() -> Any:
@@ -179,7 +181,7 @@ def is_internal(error: BaseException) -> bool:
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
-    if step is None or not step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    if step is None or not step.tb_frame.f_code.co_filename.startswith(PACKAGE):
         return False
     if isinstance(error, AssertionError):
         return not error.args  # those with a text are of functions that compare for the user

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dis
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import lost
+from tracegrad.errors import PACKAGE, lost
 
 __all__ = ["REWRITTEN", "Faced", "agreed", "has", "itself", "stands_for"]
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 # What rewritten code has in the place of a class.
 REWRITTEN: dict[type, Any] = {}
 _LOADS = frozenset([dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap])
@@ -68,7 +66,7 @@ _OF_MEMORY_MAPS = ("_mmap", "filename", "mode", "offset")  # each has these itse
 
 @functools.cache
 def _is_ours(filename: str) -> bool:
-    return filename.startswith(_PACKAGE)
+    return filename.startswith(PACKAGE)
 
 
 class Faced:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as ll
 import numpy as np
 
-from tracegrad.errors import UnsupportedError
+from tracegrad.errors import PACKAGE, UnsupportedError
 from tracegrad.locks import wait_for_imports
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_of, require_memory
@@ -342,14 +342,13 @@ def cpu_key() -> str:
 @cache
 def source_stamps() -> list[str]:
     """Each file of the package, with its size and the time of its last change."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folders, stamps = [root], []
+    folders, stamps = [PACKAGE], []
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     status = entry.stat()
-                    stamps.append(f"{entry.path[len(root) + 1 :]} {status.st_size} {status.st_mtime_ns}")
+                    stamps.append(f"{entry.path[len(PACKAGE) :]} {status.st_size} {status.st_mtime_ns}")
                 elif entry.is_dir() and entry.name != "__pycache__":
                     folders.append(entry.path)
     return sorted(stamps)

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from tracegrad.errors import PACKAGE
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.instructions import decoded
 from tracegrad.trace.lookups import recalled
-from tracegrad.trace.users import PACKAGE
 from tracegrad.tree.kinds import KINDS
 
 __all__ = [

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import PACKAGE
 from tracegrad.settings import settings
 
 __all__ = [
-    "PACKAGE",
     "is_decorated",
     "is_library_module",
     "is_of_numba",
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 _KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: what shadows and rules stand for
-PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 def _folders(name: str) -> list[str]:
