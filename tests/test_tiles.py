@@ -12,11 +12,11 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.llvm import kernel_function
 from tracegrad.codegen.loops import Kernel
 from tracegrad.codegen.plan import Launch, plan
 from tracegrad.codegen.tiles import tiles_of, transposed
+from tracegrad.codegen.vecmath.lanes import of_lanes
 from tracegrad.codegen.vectors import vector_bytes
 from tracegrad.runtime import native
 

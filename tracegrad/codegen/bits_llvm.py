@@ -11,7 +11,7 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import converts_halves
-from tracegrad.codegen.lanes import element_of, number, shaped
+from tracegrad.codegen.vecmath.lanes import element_of, number, shaped
 
 __all__ = ["OF_FLOATS", "half_value"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.cache_lines import LINE
-from tracegrad.codegen.lanes import prefetch
 from tracegrad.codegen.loops import Kernel, Load
 from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.vecmath.lanes import prefetch
 from tracegrad.codegen.vectors import LIGHTEST
 
 if TYPE_CHECKING:

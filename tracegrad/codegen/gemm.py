@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features, has_small_kernels
 from tracegrad.codegen.gemm_words import I8, I32, Writer
-from tracegrad.codegen.lanes import number, prefetch, splat
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.tiles import transposed
+from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
 
 __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 

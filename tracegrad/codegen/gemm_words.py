@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import number, numbered, splat
 from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.vecmath.lanes import number, numbered, splat
 
 __all__ = ["I8", "I32", "Writer"]
 

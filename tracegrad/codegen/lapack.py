@@ -25,10 +25,10 @@ import numpy as np
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.halves import CALLS, NO, YES, Halves
-from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.squares import each_square, loaded, stored, transpose, turned
 from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
+from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg import lu, lu_solve, solve, solve_triangular

@@ -24,7 +24,7 @@ from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.streams import write_draw
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
 from tracegrad.codegen.tiles import tiles_of
-from tracegrad.codegen.vecmath_rare import share_rare_functions
+from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.answers import I8, I32, Answer, whole
-from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.support import loop
+from tracegrad.codegen.vecmath.lanes import number, of_lanes
 
 __all__ = ["Pack", "Unpack"]
 

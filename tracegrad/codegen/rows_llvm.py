@@ -14,9 +14,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import number, of_lanes, splat
 from tracegrad.codegen.loops import Guard, Load, Reduce, Store
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
+from tracegrad.codegen.vecmath.lanes import number, of_lanes, splat
 from tracegrad.codegen.vector_llvm import I32, VectorLoop
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import Vectors, rounded_up

@@ -16,8 +16,8 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen import vecmath
 from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value
 from tracegrad.codegen.cpu import has_masks_of_bytes
-from tracegrad.codegen.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
 from tracegrad.codegen.loops import FIRST, SCATTERS, STOPS, Reduce
+from tracegrad.codegen.vecmath.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
 
 __all__ = [
     "BOOL",

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import of_lanes
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.tiles import GROUP, WORDS, transposed
+from tracegrad.codegen.vecmath.lanes import of_lanes
 
 __all__ = ["MIRROR", "each_square", "loaded", "mirror_module", "stored", "transpose", "turned"]
 

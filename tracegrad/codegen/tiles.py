@@ -14,10 +14,10 @@ from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.cache_lines import LINE
 from tracegrad.codegen.fused import computed
-from tracegrad.codegen.lanes import of_lanes, splat
 from tracegrad.codegen.loops import Compute, Kernel, Load, Operand, Store
 from tracegrad.codegen.scalar_llvm import I64, constant, memory_type
 from tracegrad.codegen.support import loop
+from tracegrad.codegen.vecmath.lanes import of_lanes, splat
 from tracegrad.codegen.vectors import LIGHTEST, vector_bytes
 
 if TYPE_CHECKING:

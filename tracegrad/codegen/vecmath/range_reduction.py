@@ -9,7 +9,7 @@ It is scalar code, for `call_where`.
 from __future__ import annotations
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.vecmath_lang import Bits, Pair, Real, fast_two_sum, multiply_pairs
+from tracegrad.codegen.vecmath.expr import Bits, Pair, Real, fast_two_sum, multiply_pairs
 
 __all__ = ["HALF_PI", "reduce_huge"]
 

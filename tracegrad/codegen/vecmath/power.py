@@ -1,8 +1,8 @@
 """Powers and the cube root of `vecmath`.
 
 power is 2**(y * log2|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in
-`vecmath_log`, log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2, z = s**2, q a minimax fit (as in
-`vecmath_exp`) for a relative error of the whole under 2**-66 (float64) and 2**-36 (float32): ten bits
+`log`, log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2, z = s**2, q a minimax fit (as in
+`exp`) for a relative error of the whole under 2**-66 (float64) and 2**-36 (float32): ten bits
 beyond the format for the exponent to lose.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 
-from tracegrad.codegen.vecmath_exp import scale_by_power_of_two
-from tracegrad.codegen.vecmath_lang import (
+from tracegrad.codegen.vecmath.cold_paths import call_unless_all
+from tracegrad.codegen.vecmath.exp import scale_by_power_of_two
+from tracegrad.codegen.vecmath.expr import (
     Mask,
     Pair,
     Real,
@@ -25,8 +26,7 @@ from tracegrad.codegen.vecmath_lang import (
     select,
     two_product,
 )
-from tracegrad.codegen.vecmath_log import LN2, split
-from tracegrad.codegen.vecmath_rare import call_unless_all
+from tracegrad.codegen.vecmath.log import LN2, split
 
 __all__ = ["cbrt", "power"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracegrad.codegen.vecmath_avx512 import has_instructions, scale
-from tracegrad.codegen.vecmath_lang import (
+from tracegrad.codegen.vecmath.avx512 import has_instructions, scale
+from tracegrad.codegen.vecmath.expr import (
     Bits,
     Pair,
     Real,

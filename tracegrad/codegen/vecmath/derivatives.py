@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracegrad.codegen.vecmath_erf import ROOT_HALF, minus_half_square, of_tail, tail_variable
-from tracegrad.codegen.vecmath_exp import UNDERFLOW, product_with_small_exp, reduced_exp, scale_by_power_of_two
-from tracegrad.codegen.vecmath_lang import (
+from tracegrad.codegen.vecmath.cold_paths import call_where
+from tracegrad.codegen.vecmath.erf import ROOT_HALF, minus_half_square, of_tail, tail_variable
+from tracegrad.codegen.vecmath.exp import UNDERFLOW, product_with_small_exp, reduced_exp, scale_by_power_of_two
+from tracegrad.codegen.vecmath.expr import (
     Bits,
     Pair,
     Real,
@@ -28,7 +29,6 @@ from tracegrad.codegen.vecmath_lang import (
     two_product,
     two_sum,
 )
-from tracegrad.codegen.vecmath_rare import call_where
 from tracegrad.ops.precise import TAIL_END
 from tracegrad.ops.precise_slopes import (
     GELU_ROOT,

@@ -4,7 +4,7 @@ sin, cos and tan take a multiple of pi/2 from x, in three words (Cody & Waite 19
 in two, so that it is right to the last place beside the zeros too. That holds up to `REACH`; further out a
 lane is computed by itself (`call_where`, `reduce_huge`).
 
-The polynomials are minimax fits (as in `vecmath_exp`) in z = r**2: of (f(r) - r) / r**3 for sin and tan on
+The polynomials are minimax fits (as in `exp`) in z = r**2: of (f(r) - r) / r**3 for sin and tan on
 |r| <= pi/4, arctan on |r| <= tan(pi/8), arcsin on |r| <= 1/2; of (cos(r) - 1 + z/2) / z**2 on |r| <= pi/4.
 """
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tracegrad.codegen.vecmath_huge import HALF_PI, reduce_huge
-from tracegrad.codegen.vecmath_lang import (
+from tracegrad.codegen.vecmath.cold_paths import call_where
+from tracegrad.codegen.vecmath.expr import (
     Bits,
     Mask,
     Pair,
@@ -31,7 +31,7 @@ from tracegrad.codegen.vecmath_lang import (
     sqrt,
     two_product,
 )
-from tracegrad.codegen.vecmath_rare import call_where
+from tracegrad.codegen.vecmath.range_reduction import HALF_PI, reduce_huge
 
 __all__ = ["arccos", "arcsin", "arctan", "arctan2", "cos", "sin", "tan"]
 

@@ -8,8 +8,8 @@ touched. The floating-point exception flags mean nothing.
 
 The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu, gelu_tanh and x_ndtr, 8 ulp for the
 slopes, and 2 ulp for the others, over the whole range, in both formats.
-All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`, `vecmath_slopes`,
-`vecmath_power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
+All are polynomials of this package (`exp`, `log`, `trig`, `erf`, `derivatives`,
+`power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
 2**17 in float32) out of line, lane by lane, and sinc_slope what is very close to its roots; of vectors, power does so
 with all that is not a normal number made of a positive one.
 """
@@ -20,13 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import lanes_of
-from tracegrad.codegen.vecmath_erf import erf, erfc, gauss, gauss_half, ndtr
-from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sech2, sigmoid, sinh, tanh
-from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real, format_of
-from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
-from tracegrad.codegen.vecmath_power import cbrt, power
-from tracegrad.codegen.vecmath_slopes import (
+from tracegrad.codegen.vecmath.derivatives import (
     gelu_tanh,
     gelu_tanh_slope,
     silu,
@@ -35,7 +29,13 @@ from tracegrad.codegen.vecmath_slopes import (
     x_ndtr,
     x_ndtr_slope,
 )
-from tracegrad.codegen.vecmath_trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
+from tracegrad.codegen.vecmath.erf import erf, erfc, gauss, gauss_half, ndtr
+from tracegrad.codegen.vecmath.exp import cosh, exp, exp2, expm1, sech2, sigmoid, sinh, tanh
+from tracegrad.codegen.vecmath.expr import FORMATS, Format, Real, format_of
+from tracegrad.codegen.vecmath.lanes import lanes_of
+from tracegrad.codegen.vecmath.log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
+from tracegrad.codegen.vecmath.power import cbrt, power
+from tracegrad.codegen.vecmath.trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
 
 __all__ = ["FUNCTIONS", "RARE", "call", "rare_module"]
 

@@ -2,7 +2,7 @@
 
 All rest on x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and on the odd series in s = f / (2 + f) (Tang
 1990), arranged so that f stays exact: log(1+f) = f - s * (f - R(s**2)). R(z) = z * p(z), with p a minimax
-fit (as in `vecmath_exp`) of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a relative error
+fit (as in `exp`) of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a relative error
 under 2**-59 (float64) and 2**-30 (float32).
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 
-from tracegrad.codegen.vecmath_avx512 import exponent_of, has_instructions
-from tracegrad.codegen.vecmath_lang import (
+from tracegrad.codegen.vecmath.avx512 import exponent_of, has_instructions
+from tracegrad.codegen.vecmath.cold_paths import call_unless_all, computed_if_any
+from tracegrad.codegen.vecmath.expr import (
     Bits,
     Mask,
     Pair,
@@ -26,7 +27,6 @@ from tracegrad.codegen.vecmath_lang import (
     select,
     sqrt,
 )
-from tracegrad.codegen.vecmath_rare import call_unless_all, computed_if_any
 from tracegrad.records import record
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]

@@ -11,8 +11,8 @@ from typing import Any
 from weakref import WeakSet
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import lanes_of, of_lanes
-from tracegrad.codegen.vecmath_lang import FORMATS, Format, Mask, Real
+from tracegrad.codegen.vecmath.expr import FORMATS, Format, Mask, Real
+from tracegrad.codegen.vecmath.lanes import lanes_of, of_lanes
 
 __all__ = ["call_unless_all", "call_where", "computed_if_any", "share_rare_functions"]
 

@@ -4,7 +4,7 @@ A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same wid
 value; or vectors of these. Operators emit one instruction each; nothing is folded, reordered or contracted,
 and no fast-math flag is set, so a body means exactly what it says, in either format and whether it computes
 one value or a vector of them. A Python number beside a `Real` becomes a constant of its format. There is no
-control flow: a choice is a `select`; `vecmath_rare` has the exceptions.
+control flow: a choice is a `select`; `cold_paths` has the exceptions.
 
 Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry what one rounding would lose. The error-free
 sums and products are those of Dekker (1971) and of Knuth; see Muller et al., Handbook of Floating-Point
@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lanes import element_of, lanes_of, number, of_lanes
+from tracegrad.codegen.vecmath.lanes import element_of, lanes_of, number, of_lanes
 from tracegrad.records import record
 
 __all__ = [

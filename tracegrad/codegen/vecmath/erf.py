@@ -5,15 +5,15 @@ erf has the exponential of erf, which LLVM then computes once.
 
 erf: up to `SMALL_END`, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-x**2 * q(1 / (x + 2)),
 q a fit of e**x**2 * erfc(x) weighted by e**-x**2 / erf(x), so that it is tight where erfc counts, up to where erf
-rounds to 1 (both fits as in `vecmath_exp`).
+rounds to 1 (both fits as in `exp`).
 
 erfc: as `ops.precise` has it.
 """
 
 from __future__ import annotations
 
-from tracegrad.codegen.vecmath_exp import exp_of_pair
-from tracegrad.codegen.vecmath_lang import Pair, Real, absolute, copysign, fma, horner, select
+from tracegrad.codegen.vecmath.exp import exp_of_pair
+from tracegrad.codegen.vecmath.expr import Pair, Real, absolute, copysign, fma, horner, select
 from tracegrad.ops.precise import TAIL, TAIL_CENTER, TAIL_END
 
 __all__ = ["ROOT_HALF", "erf", "erfc", "gauss", "gauss_half", "minus_half_square", "ndtr", "of_tail", "tail_variable"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.cpu import features
-from tracegrad.codegen.lanes import lanes_of
-from tracegrad.codegen.vecmath_lang import Format, Real
+from tracegrad.codegen.vecmath.expr import Format, Real
+from tracegrad.codegen.vecmath.lanes import lanes_of
 
 __all__ = ["exponent_of", "has_instructions", "scale"]
 
