@@ -11,10 +11,10 @@ import pytest
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.codegen import alike
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower import Lowering
 from tracegrad.codegen.orders import orders_of, pieces_of
 from tracegrad.codegen.plan import Plan, plan
-from tracegrad.codegen.steps import Launch
 from tracegrad.ir import Graph
 
 rng = np.random.default_rng(0)

@@ -13,10 +13,10 @@ from test_walker import OF_WORDS, address, run
 
 import tracegrad as tg
 from tracegrad.codegen.arena import Arena
-from tracegrad.codegen.footprints import Footprint, footprints
-from tracegrad.codegen.loops import Check, Kernel, Load, Loop, Operand, Store
+from tracegrad.codegen.loopir.footprints import Footprint, footprints
+from tracegrad.codegen.loopir.kernel import Check, Kernel, Load, Loop, Operand, Store
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.walker import BAND
 from tracegrad.runtime import threads
 from tracegrad.runtime.machine_code import shared_function

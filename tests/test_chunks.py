@@ -10,8 +10,8 @@ from exact import compiled
 from graphs import graph_of
 
 from tracegrad.codegen.chunks import FEW_ROWS, LONG_ROW, LONGEST_ROW, MOST_PARTIAL, RUN, TOGETHER
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan import plan
-from tracegrad.codegen.steps import Launch
 from tracegrad.ops.linear import reduce_sum
 
 

@@ -12,9 +12,9 @@ from graphs import f64, i64
 
 from tracegrad import passes
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.nested import regions_of
 from tracegrad.codegen.plan import Plan, plan
-from tracegrad.codegen.steps import Launch
 from tracegrad.control import scan
 from tracegrad.ir import Graph, build, run
 from tracegrad.ops.elementwise import (

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tracegrad import passes
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.loops import (
+from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
     Guard,
@@ -35,10 +35,10 @@ from tracegrad.codegen.loops import (
     immediate,
     verify_kernel,
 )
+from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, _known, poly
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.plan import Plan, plan
-from tracegrad.codegen.poly import ONE, ZERO, Poly, _known, poly
-from tracegrad.codegen.steps import Launch
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
 from tracegrad.ops import contraction, elementwise, linear, reduction

@@ -18,7 +18,7 @@ import pytest
 from leaks import leaked_blocks
 
 import tracegrad as tg
-from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec, Word, block_words
+from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec, Word, block_words
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.runtime import entry, native
 from tracegrad.runtime.entry import MISS, make_callable, make_portable, release_arenas, watching
@@ -598,7 +598,7 @@ def test_the_entry_point_is_kept_on_disk(tmp_path: Any) -> None:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = (
         "import sys\n"
-        "from tracegrad.codegen.entry import EntrySpec\n"
+        "from tracegrad.codegen.entry.signature import EntrySpec\n"
         "from tracegrad.runtime import native, entry\n"
         "compile_ir, made = native.compile_ir, []\n"
         "native.compile_ir = lambda *args: made.append(args) or compile_ir(*args)\n"

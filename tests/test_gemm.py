@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracegrad.codegen import gemm
+from tracegrad.codegen.libs import gemm
 from tracegrad.runtime import native
 
 pytestmark = pytest.mark.usefixtures("optimized")

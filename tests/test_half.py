@@ -12,12 +12,13 @@ from graphs import several
 
 import tracegrad as tg
 from tracegrad.avals import LITERALS, aval_of
-from tracegrad.codegen import bits_llvm, vectors
-from tracegrad.codegen.cpu import converts_halves
+from tracegrad.codegen import vectors
+from tracegrad.codegen.instr import float_bits as bits_llvm
 from tracegrad.codegen.llvm import kernel_function
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.module import module_of_pieces
 from tracegrad.codegen.plan import plan
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.target.cpu import converts_halves
 from tracegrad.ir import build, parse, run
 from tracegrad.ir.builder import recorder
 from tracegrad.ops import TABLE

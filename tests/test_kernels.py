@@ -19,8 +19,8 @@ import tracegrad as tg
 from tracegrad.avals import aval_of
 from tracegrad.codegen import chunks as chunks_module
 from tracegrad.codegen import plan as plan_module
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.orders import products_in_chunk
-from tracegrad.codegen.steps import Launch
 from tracegrad.ir import build, run
 from tracegrad.ops import bits, contraction, elementwise, linear, reduction
 from tracegrad.ops.elementwise import add, exp, maximum, minimum, multiply, sin, square, subtract, tanh, where

@@ -10,7 +10,7 @@ import pytest
 import scipy.linalg
 
 import tracegrad as tg
-from tracegrad.codegen import lapack
+from tracegrad.codegen.libs import linear_algebra as lapack
 from tracegrad.codegen.orders import orders_of
 from tracegrad.codegen.plan import plan
 from tracegrad.ops.linalg import solve_triangular

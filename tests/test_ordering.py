@@ -12,7 +12,7 @@ import pytest
 from graphs import REAL
 
 import tracegrad as tg
-from tracegrad.codegen.ordering import ORDERING
+from tracegrad.codegen.libs.sorting import ORDERING
 from tracegrad.codegen.orders import orders_of
 from tracegrad.codegen.plan import plan
 from tracegrad.ops.repeats import repeated_index

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracegrad.codegen import cpu, gemm
+from tracegrad.codegen.libs import gemm
+from tracegrad.codegen.target import cpu
 from tracegrad.runtime import blas, native, owned, threads, tiled
 
 AVX2 = {"avx2", "fma"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.test_native import SQUARES, run_squares
-from tracegrad.codegen import cpu
+from tracegrad.codegen.target import cpu
 from tracegrad.runtime import native, pipelines
 
 

@@ -9,8 +9,8 @@ import pytest
 from test_bands import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.loops import Reduce
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.loopir.kernel import Reduce
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.runtime import threads
 
 rng = np.random.default_rng(0)

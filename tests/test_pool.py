@@ -19,7 +19,7 @@ from leaks import leaked_blocks
 from numpy._core.multiarray import get_handler_name
 
 from tracegrad.codegen.arena import LINE, PAGE
-from tracegrad.codegen.entry import EntrySpec, OutputSpec, Word
+from tracegrad.codegen.entry.signature import EntrySpec, OutputSpec, Word
 from tracegrad.runtime import entry, native, pool
 from tracegrad.runtime.entry import make_callable
 
@@ -228,7 +228,7 @@ def test_outputs_may_outlive_everything_else() -> None:
     program = (
         "import builtins, sys\n"
         "import numpy as np\n"
-        "from tracegrad.codegen.entry import EntrySpec, OutputSpec\n"
+        "from tracegrad.codegen.entry.signature import EntrySpec, OutputSpec\n"
         "from tracegrad.runtime import entry, native\n"
         "code = native.load_object(sys.stdin.buffer.read())\n"
         "spec = EntrySpec((), (OutputSpec(np.dtype('f8'), 1),), False)\n"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.codegen.plan import plan
-from tracegrad.codegen.steps import Launch, Matmul
 
 rng = np.random.default_rng(0)
 

@@ -20,9 +20,9 @@ from exact import assert_same, compiled, full_slice, whole
 from graphs import REAL, f32, f64, i64, vjp_of
 
 from tracegrad.avals import Aval, aval_of
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.orders import orders_of, pieces_of
 from tracegrad.codegen.plan import RELEASE_GIL_COST
-from tracegrad.codegen.steps import Launch
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction

@@ -9,7 +9,7 @@ import pytest
 from test_bands import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.loopir.kernel import Reduce
 
 rng = np.random.default_rng(0)
 

@@ -10,9 +10,9 @@ import pytest
 import tracegrad as tg
 from tests.test_vectors import numbers, ran, v
 from tracegrad.codegen import vector_llvm, vector_memory, vectors
-from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, poly
 from tracegrad.codegen.nest import arrange
-from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
 from tracegrad.codegen.vectors import vectors_of
 
 pytestmark = pytest.mark.usefixtures("optimized")

@@ -10,11 +10,11 @@ import pytest
 from test_bands import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.loops import Guard, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.kernel import Guard, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.polynomial import ZERO, Poly
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower import Arguments
-from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.codegen.split import split
-from tracegrad.codegen.steps import Launch
 from tracegrad.runtime.program import machine_code_count
 
 rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.draws import Native, native_of
+from tracegrad.codegen.loopir.random_draws import Native, native_of
 from tracegrad.ir import Node
 from tracegrad.ops import streams
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.loops import Kernel
+from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.plan import Launch, plan
 from tracegrad.codegen.stretches import steps_across
 

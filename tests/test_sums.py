@@ -10,8 +10,8 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.codegen import sums
+from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.plan import Plan, plan, plans_of
-from tracegrad.codegen.steps import Matmul
 
 rng = np.random.default_rng(0)
 N = 20

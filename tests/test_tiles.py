@@ -13,7 +13,7 @@ import pytest
 import tracegrad as tg
 from tracegrad import llvmir as ir
 from tracegrad.codegen.llvm import kernel_function
-from tracegrad.codegen.loops import Kernel
+from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.plan import Launch, plan
 from tracegrad.codegen.tiles import tiles_of, transposed
 from tracegrad.codegen.vecmath.lanes import of_lanes

@@ -15,10 +15,10 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import llvmir as ir
-from tracegrad.codegen import scalar_llvm, vector_llvm, vector_memory, vectors
-from tracegrad.codegen.cpu import features
+from tracegrad.codegen import vector_llvm, vector_memory, vectors
+from tracegrad.codegen.instr import scalar as scalar_llvm
 from tracegrad.codegen.llvm import kernel_function
-from tracegrad.codegen.loops import (
+from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
     Guard,
@@ -31,11 +31,12 @@ from tracegrad.codegen.loops import (
     Store,
     verify_kernel,
 )
+from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, poly
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.module import leaves_loops, module_of_pieces
 from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import plan
-from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.target.cpu import features
 from tracegrad.codegen.vectors import vectors_of
 from tracegrad.passes import optimize
 from tracegrad.runtime import native

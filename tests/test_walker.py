@@ -12,7 +12,7 @@ import pytest
 from graphs import REAL
 
 import tracegrad as tg
-from tracegrad.codegen.gemm import GEMM
+from tracegrad.codegen.libs.gemm import GEMM
 from tracegrad.codegen.orders import orders_of
 from tracegrad.codegen.plan import plan
 from tracegrad.codegen.walker import FAILED_CHECK, STEP, WALK

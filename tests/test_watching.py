@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec
 from tracegrad.runtime import dispatch, native
 from tracegrad.runtime.entry import MISS, make_callable, make_portable, watching
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.loops import Kernel
+from tracegrad.codegen.loopir.kernel import Kernel
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.rename import renamed
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.renaming import renamed
 from tracegrad.ir import Node
 from tracegrad.ir.builder import key_of
 from tracegrad.locks import new_lock

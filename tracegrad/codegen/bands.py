@@ -19,9 +19,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.arena import Arena
-from tracegrad.codegen.footprints import Footprint, footprints
-from tracegrad.codegen.loops import Kernel
-from tracegrad.codegen.steps import Launch, near_order
+from tracegrad.codegen.loopir.footprints import Footprint, footprints
+from tracegrad.codegen.loopir.kernel import Kernel
+from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.records import record
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.cache_lines import LINE
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import OF_WORDS, TASK, loop, smaller
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import OF_WORDS, TASK, loop, smaller
+from tracegrad.codegen.target.cache_lines import LINE
 
 __all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
 

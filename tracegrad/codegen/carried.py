@@ -12,8 +12,8 @@ Through memory, each iteration would wait for a store that has to be found again
 
 from __future__ import annotations
 
-from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import Guard, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["carried_of"]
 

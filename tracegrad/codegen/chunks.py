@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.bands import Band
-from tracegrad.codegen.lapack import is_native
-from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.libs.linear_algebra import is_native
+from tracegrad.codegen.libs.sorting import is_ordering
+from tracegrad.codegen.loopir.kernel import Kernel, Reduce
+from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested
-from tracegrad.codegen.ordering import is_ordering
-from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.turns import PARALLEL_COST
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tracegrad.codegen.loops import Compute, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Operand, Reduce, Store
 
 __all__ = ["Clip", "clip_of", "mask_of_rows"]
 

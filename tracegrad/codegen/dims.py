@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.codegen.forms import HANDLERS
-from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Fold, Reshape
 

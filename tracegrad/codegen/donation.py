@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.dims import SMALL
 from tracegrad.codegen.in_place import is_safe, overwrite
-from tracegrad.codegen.loops import Check, flattened
+from tracegrad.codegen.loopir.kernel import Check, flattened
+from tracegrad.codegen.loopir.steps import Call, Launch
 from tracegrad.codegen.nested import Nested, While, regions_of
-from tracegrad.codegen.steps import Call, Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loops import Load, Reduce, Store, accesses
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
+from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
+    from tracegrad.codegen.loopir.polynomial import Poly
     from tracegrad.codegen.plan import Plan
-    from tracegrad.codegen.poly import Poly
     from tracegrad.ir import Node
 
 __all__ = ["write_over_dying"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import FIRST, Compute, Kernel, Load, Operand, Reduce
+from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operand, Reduce
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.placed import leave_out
-from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.searches import Search, first_of
-from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import dependent
 
 if TYPE_CHECKING:

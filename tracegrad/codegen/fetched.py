@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.cache_lines import LINE
-from tracegrad.codegen.loops import Kernel, Load
-from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.loopir.kernel import Kernel, Load
+from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import prefetch
 from tracegrad.codegen.vectors import LIGHTEST
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import TASK, signature
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import TASK, signature
 
 __all__ = ["EACH_CHUNK", "Partial", "each_chunk", "fork_function"]
 

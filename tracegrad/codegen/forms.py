@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import short_name
 from tracegrad.codegen.gaps import is_head
 from tracegrad.codegen.handler import Axes, Handler, Index
-from tracegrad.codegen.loops import SCATTERS, Guard, Operand, Reduce, Store
+from tracegrad.codegen.instr.scalar import identity
+from tracegrad.codegen.loopir.kernel import SCATTERS, Guard, Operand, Reduce, Store
+from tracegrad.codegen.loopir.polynomial import ONE, ZERO
+from tracegrad.codegen.loopir.scalar_templates import evaluate, lowerable, template_cost
 from tracegrad.codegen.moves import moved
-from tracegrad.codegen.poly import ONE, ZERO
 from tracegrad.codegen.products import factors_of
-from tracegrad.codegen.scalar import evaluate, lowerable, template_cost
-from tracegrad.codegen.scalar_llvm import identity
 from tracegrad.codegen.windows import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import Node
 from tracegrad.ops import forms

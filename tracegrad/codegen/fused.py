@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.loops import Compute, Guard, Operand, Reduce, flattened, operands
-from tracegrad.codegen.scalar_llvm import multiply_add, operation
+from tracegrad.codegen.instr.scalar import multiply_add, operation
+from tracegrad.codegen.loopir.kernel import Compute, Guard, Operand, Reduce, flattened, operands
 
 __all__ = ["Products", "computed", "factors_of", "mark_rounded", "products_of"]
 

@@ -6,7 +6,7 @@ copy fetches them once.
 
 from __future__ import annotations
 
-from tracegrad.codegen.cache_lines import LINE
+from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.ir import Node
 from tracegrad.ops.forms import Along
 

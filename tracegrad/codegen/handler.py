@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracegrad.codegen.loops import Operand, Store
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import Operand, Store
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.forms import handler, same_block
-from tracegrad.codegen.loops import Load, Store, accesses
+from tracegrad.codegen.loopir.kernel import Load, Store, accesses
+from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.materialize import EARLY
 from tracegrad.codegen.nested import Looping, on_stack
-from tracegrad.codegen.steps import Launch, near_order
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.loops import Check, Guard, Kernel, Reduce, flattened
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import smaller
+from tracegrad.codegen.loopir.kernel import Check, Guard, Kernel, Reduce, flattened
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import smaller
 from tracegrad.codegen.vectors import LIGHTEST, dependent
 
 __all__ = ["Inside", "Part", "holds", "inside_of", "part_inside", "plain_parts"]

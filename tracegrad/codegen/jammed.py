@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import Compute, Index, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.vectors import LIGHTEST, Vectors
 

@@ -21,13 +21,8 @@ from tracegrad.codegen.carried import carried_of
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.inside import Part, holds, plain_parts
-from tracegrad.codegen.jammed import jam_of
-from tracegrad.codegen.loops import FIRST, Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
-from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.poly_llvm import PolyEmitter
-from tracegrad.codegen.rows_llvm import rows_loop
-from tracegrad.codegen.scalar_llvm import (
+from tracegrad.codegen.instr.address import PolyEmitter
+from tracegrad.codegen.instr.scalar import (
     BOOL,
     I64,
     combine,
@@ -41,9 +36,14 @@ from tracegrad.codegen.scalar_llvm import (
     registers,
     settled,
 )  # fmt: skip
+from tracegrad.codegen.instr.support import fill
+from tracegrad.codegen.jammed import jam_of
+from tracegrad.codegen.loopir.kernel import FIRST, Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.nest import is_serial
+from tracegrad.codegen.rows_llvm import rows_loop
 from tracegrad.codegen.searches import Count, Search, searching
 from tracegrad.codegen.stretches import in_stretches, steps_across
-from tracegrad.codegen.support import fill
 from tracegrad.codegen.tiles import in_tiles, tiles_of
 from tracegrad.codegen.vector_search import row_loop
 from tracegrad.codegen.vectors import LIGHTEST, is_across, vectors_of

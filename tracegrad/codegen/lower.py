@@ -16,7 +16,7 @@ from tracegrad.avals import short_name
 from tracegrad.codegen.dims import SMALL, Dims
 from tracegrad.codegen.forms import HANDLERS, handler, in_range
 from tracegrad.codegen.fused import mark_rounded
-from tracegrad.codegen.loops import (
+from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
     Guard,
@@ -28,8 +28,8 @@ from tracegrad.codegen.loops import (
     Store,
     immediate,
 )
+from tracegrad.codegen.loopir.polynomial import ZERO, Poly, poly
 from tracegrad.codegen.materialize import Storage
-from tracegrad.codegen.poly import ZERO, Poly, poly
 from tracegrad.ir import Node
 
 __all__ = ["Arguments", "Lowering"]

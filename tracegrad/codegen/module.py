@@ -9,20 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.draws import native_of
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
+from tracegrad.codegen.instr.address import PolyEmitter
+from tracegrad.codegen.instr.scalar import I64, constant_of, identity, llvm_type, memory_type
+from tracegrad.codegen.instr.support import OF_WORDS, TASK, loop, signature
+from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.llvm import declared_kernel, kernel_function
-from tracegrad.codegen.loops import Check, Kernel, Reduce, flattened
+from tracegrad.codegen.loopir.kernel import Check, Kernel, Reduce, flattened
+from tracegrad.codegen.loopir.random_draws import native_of
+from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.poly_llvm import PolyEmitter
-from tracegrad.codegen.scalar_llvm import I64, constant_of, identity, llvm_type, memory_type
 from tracegrad.codegen.searches import searching
-from tracegrad.codegen.steps import Call, Launch, Matmul
-from tracegrad.codegen.streams import write_draw
-from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
 from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.codegen.vectors import vectors_of

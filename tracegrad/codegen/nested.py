@@ -19,8 +19,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
-from tracegrad.codegen.looks import turns_between_looks
-from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.codegen.instr.safepoints import turns_between_looks
+from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.turns import PARALLEL_COST, Turns, turns_of, turns_of_share
 from tracegrad.codegen.waves import THREADS, Waves
 from tracegrad.ir import Node
@@ -157,7 +157,7 @@ class Looping(Nested):
 
     @property
     def functions(self) -> list[str]:
-        """The functions that its code calls: see `tracegrad.codegen.support`."""
+        """The functions that its code calls: see `tracegrad.codegen.instr.support`."""
         return ["tg_look"]
 
     def in_place(self, k: int) -> bool:

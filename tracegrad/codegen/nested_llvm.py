@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import loop, smaller
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.nested import Block, Branch, Looping, Nested, Once, Repeat, While
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop, smaller
 from tracegrad.codegen.waves import THREADS
 
 __all__ = ["CAPACITY", "run_nested"]

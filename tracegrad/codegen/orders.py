@@ -15,19 +15,19 @@ from typing import Any
 from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.donation import step_of_check
-from tracegrad.codegen.draws import native_of
 from tracegrad.codegen.forked import EACH_CHUNK
-from tracegrad.codegen.gemm import GEMM, is_small_product
-from tracegrad.codegen.lapack import flags_of, is_native, routines_of
-from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.instr.scalar import identity
+from tracegrad.codegen.libs.gemm import GEMM, is_small_product
+from tracegrad.codegen.libs.linear_algebra import flags_of, is_native, routines_of
+from tracegrad.codegen.libs.sorting import is_ordering, ordering_words
+from tracegrad.codegen.loopir.kernel import Kernel, Reduce
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.random_draws import native_of
+from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.module import Part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
-from tracegrad.codegen.ordering import is_ordering, ordering_words
 from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import Plan, plans_of
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import identity
-from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.walker import BAND, STEP
 from tracegrad.codegen.waves import THREADS
 from tracegrad.records import record

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loops import (
+from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
     Guard,
@@ -23,8 +23,8 @@ from tracegrad.codegen.loops import (
     accesses,
     flattened,
 )
-from tracegrad.codegen.poly import ONE, ZERO, Poly
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
+from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan

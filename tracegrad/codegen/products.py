@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracegrad.codegen.gaps import is_head
-from tracegrad.codegen.poly import ONE, ZERO, Poly
-from tracegrad.codegen.steps import Lie
+from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
+from tracegrad.codegen.loopir.steps import Lie
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Contract
 from tracegrad.ops.linear import broadcast_to, reshape, transpose

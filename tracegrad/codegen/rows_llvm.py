@@ -14,8 +14,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.loops import Guard, Load, Reduce, Store
-from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
+from tracegrad.codegen.instr.scalar import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
+from tracegrad.codegen.loopir.kernel import Guard, Load, Reduce, Store
 from tracegrad.codegen.vecmath.lanes import number, of_lanes, splat
 from tracegrad.codegen.vector_llvm import I32, VectorLoop
 from tracegrad.codegen.vector_memory import Memory

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.in_place import rename
-from tracegrad.codegen.loops import Compute, Load, Operand, Reduce, Store, flattened, operands
-from tracegrad.codegen.poly import ZERO
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.loopir.kernel import Compute, Load, Operand, Reduce, Store, flattened, operands
+from tracegrad.codegen.loopir.polynomial import ZERO
+from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan

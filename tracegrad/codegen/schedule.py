@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.gaps import is_worth_a_copy
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.materialize import DEAR, EARLY, Storage
-from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import broadcast_to
 from tracegrad.records import record

@@ -14,9 +14,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import ALL, ANY, FIRST, STOPS, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.loopir.kernel import (
+    ALL,
+    ANY,
+    FIRST,
+    STOPS,
+    Compute,
+    Guard,
+    Index,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Store,
+)
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
 
 __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]

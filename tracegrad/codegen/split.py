@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loops import (
+from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
     Guard,
@@ -32,10 +32,10 @@ from tracegrad.codegen.loops import (
     operands,
     polynomials,
 )
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.scalar_templates import COST
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.nest import arrange
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar import COST
-from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.vectors import vectors_of
 from tracegrad.codegen.woven import Woven
 

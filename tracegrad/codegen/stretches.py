@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.loops import Kernel, Reduce, accesses
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop
 
 __all__ = ["in_stretches", "steps_across"]
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.in_place import rename
-from tracegrad.codegen.loops import Compute, Load, Store, accesses, operands
-from tracegrad.codegen.steps import Launch, Matmul
+from tracegrad.codegen.loopir.kernel import Compute, Load, Store, accesses, operands
+from tracegrad.codegen.loopir.steps import Launch, Matmul
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.cache_lines import LINE
 from tracegrad.codegen.fused import computed
-from tracegrad.codegen.loops import Compute, Kernel, Load, Operand, Store
-from tracegrad.codegen.scalar_llvm import I64, constant, memory_type
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.instr.scalar import I64, constant, memory_type
+from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.loopir.kernel import Compute, Kernel, Load, Operand, Store
+from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import of_lanes, splat
 from tracegrad.codegen.vectors import LIGHTEST, vector_bytes
 

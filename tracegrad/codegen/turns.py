@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.steps import Launch, Matmul
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise import add
 from tracegrad.records import record

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import FIRST, Reduce
-from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, identity, operation
+from tracegrad.codegen.instr.scalar import BOOL, I64, combine, identity, operation
+from tracegrad.codegen.loopir.kernel import FIRST, Reduce
 from tracegrad.codegen.searches import Count, First, Search
 from tracegrad.codegen.vecmath.lanes import first_lane, horizontal, number, splat
 from tracegrad.codegen.vector_llvm import VectorLoop, vector_loop

@@ -12,11 +12,23 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.cpu import cpu_name, features, has_masks_of_bytes
-from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, accesses, flattened, used
+from tracegrad.codegen.loopir.kernel import (
+    Check,
+    Compute,
+    Guard,
+    Index,
+    Kernel,
+    Load,
+    Reduce,
+    Store,
+    accesses,
+    flattened,
+    used,
+)
+from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar import COST
+from tracegrad.codegen.target.cpu import cpu_name, features, has_masks_of_bytes
 from tracegrad.codegen.woven import Woven
 
 __all__ = [

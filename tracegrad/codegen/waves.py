@@ -15,9 +15,9 @@ import math
 from typing import TYPE_CHECKING
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import Kernel, accesses
-from tracegrad.codegen.poly import ONE, Poly
-from tracegrad.codegen.steps import Launch
+from tracegrad.codegen.loopir.kernel import Kernel, accesses
+from tracegrad.codegen.loopir.polynomial import ONE, Poly
+from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.strips import SHARE, is_plain, own_place
 from tracegrad.records import record
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.codegen.handler import Axes, Handler, Index
-from tracegrad.codegen.loops import Operand, Store
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import Operand, Store
+from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:

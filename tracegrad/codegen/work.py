@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.lapack import is_native
-from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
+from tracegrad.codegen.libs.linear_algebra import is_native
+from tracegrad.codegen.loopir.kernel import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loopir.scalar_templates import COST
+from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.nested import Nested, Once, Repeat
 from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.scalar import COST
-from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg import lu, solve, solve_triangular

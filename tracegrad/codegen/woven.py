@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loops import Compute, Load, Store, flattened
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import Compute, Load, Store, flattened
+from tracegrad.codegen.loopir.polynomial import Poly
 
 if TYPE_CHECKING:
     from tracegrad.codegen.vector_llvm import VectorLoop

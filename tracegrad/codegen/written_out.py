@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["write_out_choices", "write_out_reductions"]
 

@@ -12,7 +12,8 @@ operand dtypes (Python types for literals) to the dtypes of operands and result.
 `moves` says that the rules multiply by nothing, as `Form` has it; then they are right for complex numbers, too.
 
 The scalar template is an expression in the operands: `+ - * / < <= == != > >=`, unary `-`, literals, and calls of the
-scalar functions that `tracegrad.codegen.scalar` knows. `scalar=None` means: compiled code calls `impl`.
+scalar functions that `tracegrad.codegen.loopir.scalar_templates` knows. `scalar=None` means: compiled code calls
+`impl`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tracegrad.codegen.lapack import is_native
+from tracegrad.codegen.libs.linear_algebra import is_native
+from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.nested import Nested, Repeat, While
 from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.work import work_together
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node

@@ -40,9 +40,9 @@ from pathlib import Path
 from string import Template
 from typing import SupportsIndex
 
-from tracegrad.codegen.cpu import features, has_small_kernels, is_zen
-from tracegrad.codegen.gemm import GEMM, gemm_module
-from tracegrad.codegen.squares import MIRROR, mirror_module
+from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
+from tracegrad.codegen.libs.gemm import GEMM, gemm_module
+from tracegrad.codegen.target.cpu import features, has_small_kernels, is_zen
 from tracegrad.records import record
 from tracegrad.runtime import copied, native, owned, symmetric, threads, tiled
 

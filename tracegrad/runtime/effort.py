@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from tracegrad.avals import Aval
-from tracegrad.codegen.scalar import COST, functions_of
+from tracegrad.codegen.loopir.scalar_templates import COST, functions_of
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Branch, Cast, Compose, Contract, Fold, Gather, Identity, Map, Move, Repeat, Scatter
 

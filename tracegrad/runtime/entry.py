@@ -25,8 +25,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
-from tracegrad.codegen.entry_ir import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
+from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
+from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
 from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
 
@@ -293,7 +293,7 @@ def make_callable(
     ...       store double %double, ptr %y
     ...       ret i32 0
     ...     }''', "doc"))
-    >>> from tracegrad.codegen.entry import OutputSpec
+    >>> from tracegrad.codegen.entry.signature import OutputSpec
     >>> float64 = np.dtype(np.float64)
     >>> spec = EntrySpec((InputSpec(float64, 0, "float"),), (OutputSpec(float64, 0),), returns_tuple=False)
     >>> twice = make_callable(code, spec, input_shapes=[()], output_shapes=[()], name="twice")

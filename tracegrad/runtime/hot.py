@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.codegen.draws import native_of
+from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.errors import MADE
 from tracegrad.ir import Graph
 from tracegrad.ops.streams import draw, draw_by

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.libs.sorting import SORTS
+from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.nested_llvm import CAPACITY
-from tracegrad.codegen.ordering import SORTS
 from tracegrad.codegen.orders import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
-from tracegrad.codegen.steps import Matmul
 from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.codegen.waves import THREADS
 from tracegrad.errors import CapacityError

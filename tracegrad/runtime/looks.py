@@ -1,4 +1,4 @@
-"""Where the functions are by which long loops look for signals: see `tracegrad.codegen.looks`."""
+"""Where the functions are by which long loops look for signals: see `tracegrad.codegen.instr.safepoints`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import threading
 from functools import cache
 
-from tracegrad.codegen.looks import LOOK_SYMBOLS, look_module
+from tracegrad.codegen.instr.safepoints import LOOK_SYMBOLS, look_module
 from tracegrad.runtime import native
 from tracegrad.runtime.entry import unsupported_reason
 

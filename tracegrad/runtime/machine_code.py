@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
-from tracegrad.codegen.gemm import GEMM, gemm_module
-from tracegrad.codegen.lapack import NATIVE, lapack_module
+from tracegrad.codegen.instr.support import MERGED, support_module
+from tracegrad.codegen.libs.gemm import GEMM, gemm_module
+from tracegrad.codegen.libs.linear_algebra import NATIVE, lapack_module
+from tracegrad.codegen.libs.sorting import ORDERING, ordering_module
 from tracegrad.codegen.module import module_of_pieces
-from tracegrad.codegen.ordering import ORDERING, ordering_module
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
-from tracegrad.codegen.support import MERGED, support_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.codegen.walker import BAND, STEP, TOGETHER, WALK, walker_module
 from tracegrad.records import record
@@ -223,7 +223,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 
 def shared_function(name: str) -> int:
-    """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker`, `lapack`,
+    """The address of a function that programs share: one of `tracegrad.codegen.instr.support`, `walker`, `lapack`,
     `ordering` or `gemm`, or of the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0

@@ -17,8 +17,8 @@ from functools import cache
 from string import Template
 from typing import Any
 
-from tracegrad.codegen.cache_lines import LINE, PAGE, STEP
-from tracegrad.codegen.entry_ir import HUGE_BYTES
+from tracegrad.codegen.entry.entry_point import HUGE_BYTES
+from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
 from tracegrad.runtime import native
 
 __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]

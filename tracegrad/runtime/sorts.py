@@ -1,4 +1,4 @@
-"""Where NumPy's routines are that sort a row in memory, without Python: see `tracegrad.codegen.ordering`.
+"""Where NumPy's routines are that sort a row in memory, without Python: see `tracegrad.codegen.libs.sorting`.
 
 Each dtype has a table of functions, `PyArray_ArrFuncs` (numpy/dtype_api.h and ndarraytypes.h), which has been a part of
 NumPy's ABI since NumPy 2. `np.sort` calls what stands there: the best that NumPy has for this CPU.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.cpu import features
+from tracegrad.codegen.target.cpu import features
 from tracegrad.codegen.vecmath.expr import Format, Real
 from tracegrad.codegen.vecmath.lanes import lanes_of
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.loops import ALL, ANY
+from tracegrad.codegen.loopir.kernel import ALL, ANY
 
 __all__ = [
     "element_of", "first_lane", "horizontal", "lanes_of", "number", "numbered", "of_lanes",

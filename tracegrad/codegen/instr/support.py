@@ -16,7 +16,7 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
+from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import splat
 
 __all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "fill", "loop", "signature", "smaller", "support_module"]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracegrad.codegen.draws import native_of
-from tracegrad.codegen.loops import ACCESSES, Guard, Kernel, Reduce
-from tracegrad.codegen.poly import ZERO, Poly
+from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Kernel, Reduce
+from tracegrad.codegen.loopir.polynomial import ZERO, Poly
+from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.ir import Node
 from tracegrad.records import record
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.vecmath.lanes import number, numbered, splat
 
 __all__ = ["I8", "I32", "Writer"]

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.errors import VerifyError
 from tracegrad.records import record
 
@@ -71,7 +71,7 @@ def immediate(value: Any, dtype: str) -> str:
 
 @record(frozen=True, slots=True)
 class Compute:
-    """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.scalar`.
+    """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.loopir.scalar_templates`.
 
     A product that is `rounded` is not fused with a sum (`tracegrad.codegen.fused`).
     """

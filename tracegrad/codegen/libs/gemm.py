@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.cpu import features, has_small_kernels
-from tracegrad.codegen.gemm_words import I8, I32, Writer
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop, smaller
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import loop, smaller
+from tracegrad.codegen.libs.gemm_writer import I8, I32, Writer
+from tracegrad.codegen.target.cpu import features, has_small_kernels
 from tracegrad.codegen.tiles import transposed
 from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.draws import Native
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.loopir.random_draws import Native
 
 __all__ = ["write_draw"]
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop, smaller
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.tiles import GROUP, WORDS, transposed
 from tracegrad.codegen.vecmath.lanes import of_lanes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import Check, Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store
+from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["renamed"]
 

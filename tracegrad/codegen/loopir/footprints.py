@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracegrad.codegen.loops import ACCESSES, Check, Kernel, flattened
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.loopir.kernel import ACCESSES, Check, Kernel, flattened
+from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["Footprint", "footprints"]
 

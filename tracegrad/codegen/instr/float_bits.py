@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.cpu import converts_halves
+from tracegrad.codegen.target.cpu import converts_halves
 from tracegrad.codegen.vecmath.lanes import element_of, number, shaped
 
 __all__ = ["OF_FLOATS", "half_value"]

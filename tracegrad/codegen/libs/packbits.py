@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.answers import I8, I32, Answer, whole
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.libs.native_call import I8, I32, Answer, whole
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 
 __all__ = ["Pack", "Unpack"]

@@ -26,9 +26,9 @@ from __future__ import annotations
 import sys
 from string import Template
 
-from tracegrad.codegen.entry import DTYPE_OFFSET, SLOT_BYTES, Apart, Container, Flag, Place, Word
-from tracegrad.codegen.entry_around import AROUND
-from tracegrad.codegen.looks import INTERRUPTED
+from tracegrad.codegen.entry.prologue import AROUND
+from tracegrad.codegen.entry.signature import DTYPE_OFFSET, SLOT_BYTES, Apart, Container, Flag, Place, Word
+from tracegrad.codegen.instr.safepoints import INTERRUPTED
 
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
 

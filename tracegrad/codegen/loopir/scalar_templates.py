@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from tracegrad.codegen.loops import Operand, immediate
+from tracegrad.codegen.loopir.kernel import Operand, immediate
 
 __all__ = ["COMPARISONS", "COST", "FUNCTIONS", "evaluate", "functions_of", "lowerable", "template_cost"]
 

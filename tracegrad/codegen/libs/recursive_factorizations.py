@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.scalar_llvm import BOOL, I64
-from tracegrad.codegen.squares import transpose
-from tracegrad.codegen.support import TASK, loop
+from tracegrad.codegen.instr.scalar import BOOL, I64
+from tracegrad.codegen.instr.support import TASK, loop
+from tracegrad.codegen.libs.block_transpose import transpose
 
 __all__ = ["CALLS", "NO", "YES", "Halves"]
 

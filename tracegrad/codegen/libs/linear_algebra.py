@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.halves import CALLS, NO, YES, Halves
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.squares import each_square, loaded, stored, transpose, turned
-from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import OF_WORDS, fetch_places, loop
+from tracegrad.codegen.libs.block_transpose import each_square, loaded, stored, transpose, turned
+from tracegrad.codegen.libs.recursive_factorizations import CALLS, NO, YES, Halves
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback

@@ -1,12 +1,12 @@
-"""Integer polynomials (`poly.py`) as LLVM values."""
+"""Integer polynomials (`polynomial.py`) as LLVM values."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["PolyEmitter"]
 

@@ -1,11 +1,11 @@
-"""Sorting, searching and packing that compiled code does without Python: functions of words (`answers.py`).
+"""Sorting, searching and packing that compiled code does without Python: functions of words (`native_call.py`).
 
     tg_step.sorted_values.<dtype>   elements in order
     tg_step.argsort.<dtype>         the indices that put them in order
     tg_step.searchsorted.<dtype>    where values belong among elements that are in order
     tg_step.repeated_index.bool     the indices of those that are true
     tg_step.is_member.<dtype>       which integers are among others
-    tg_step.pack_bits.bool          eight truths in a byte, and back (`packing.py`)
+    tg_step.pack_bits.bool          eight truths in a byte, and back (`packbits.py`)
     tg_step.unpack_bits.u8
 
 Their words say how many rows of elements there are, how many elements each has, how many rows lie side by side (in a
@@ -34,10 +34,10 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import short_name
-from tracegrad.codegen.answers import I8, I32, POINTER, Answer, whole
-from tracegrad.codegen.packing import Pack, Unpack
-from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import loop
+from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.libs.native_call import I8, I32, POINTER, Answer, whole
+from tracegrad.codegen.libs.packbits import Pack, Unpack
 from tracegrad.ir import Node
 from tracegrad.ops.bits import pack_bits, unpack_bits
 from tracegrad.ops.membership import is_member

@@ -1,7 +1,7 @@
 """What writes a function of words, as those of `walker`, that answers a call without Python.
 
 In order, its words: the address of Python's callback, the number of the call, the address of NumPy's routine, four
-numbers and a flag that say what there is to do (`tracegrad.codegen.ordering`), how many places there are, these.
+numbers and a flag that say what there is to do (`tracegrad.codegen.libs.sorting`), how many places there are, these.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.lapack import CALLBACK
-from tracegrad.codegen.scalar_llvm import I64, memory_type
-from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
+from tracegrad.codegen.instr.scalar import I64, memory_type
+from tracegrad.codegen.instr.support import OF_WORDS, fetch_places, loop
+from tracegrad.codegen.libs.linear_algebra import CALLBACK
 
 __all__ = ["I8", "I32", "POINTER", "Answer", "whole"]
 

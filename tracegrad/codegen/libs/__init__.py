@@ -1,0 +1,1 @@
+"""Library routines that programs call: matrix products, factorizations, sorting, packed bits."""

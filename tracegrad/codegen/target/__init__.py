@@ -1,0 +1,1 @@
+"""The CPU that code is generated for: its features, cache lines and pages."""
