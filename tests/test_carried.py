@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.carried import carried_of
+from tracegrad.codegen.kernels.scalar_replacement import carried_of
 
 
 def kernels_of(function, *arrays):

@@ -11,7 +11,7 @@ from exact import compiled
 from graphs import f64, i64
 
 from tracegrad import passes
-from tracegrad.codegen.clipped import clip_of, mask_of_rows
+from tracegrad.codegen.kernels.bound_tightening import clip_of, mask_of_rows
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.nested import regions_of
 from tracegrad.codegen.plan import Plan, plan

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import tracegrad as tg
 from tracegrad import llvmir as ir
-from tracegrad.codegen.llvm import kernel_function
+from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.target.cpu import features
 from tracegrad.runtime import layouts, paths
 from tracegrad.runtime.program import Program

@@ -12,9 +12,9 @@ from graphs import several
 
 import tracegrad as tg
 from tracegrad.avals import LITERALS, aval_of
-from tracegrad.codegen import vectors
 from tracegrad.codegen.instr import float_bits as bits_llvm
-from tracegrad.codegen.llvm import kernel_function
+from tracegrad.codegen.kernels import vectorize as vectors
+from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.module import module_of_pieces
 from tracegrad.codegen.plan import plan

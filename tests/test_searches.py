@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.searches import Count, searching
-from tracegrad.codegen.vectors import narrowest_bytes, vector_bytes, vectors_of
+from tracegrad.codegen.kernels.early_exit import Count, searching
+from tracegrad.codegen.kernels.vectorize import narrowest_bytes, vector_bytes, vectors_of
 
 DTYPES = ("float64", "float32", "int64", "int32", "int16", "int8", "bool")
 LENGTHS = (9, 31, 32, 33, 64, 100, 257, 1000, 4099, 16384, 20001)

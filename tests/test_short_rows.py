@@ -9,11 +9,13 @@ import pytest
 
 import tracegrad as tg
 from tests.test_vectors import numbers, ran, v
-from tracegrad.codegen import vector_llvm, vector_memory, vectors
+from tracegrad.codegen.kernels import vector_kernel as vector_llvm
+from tracegrad.codegen.kernels import vector_memory
+from tracegrad.codegen.kernels import vectorize as vectors
+from tracegrad.codegen.kernels.loop_order import arrange
+from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, poly
-from tracegrad.codegen.nest import arrange
-from tracegrad.codegen.vectors import vectors_of
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

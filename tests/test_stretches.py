@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.codegen.kernels.conflict_blocking import steps_across
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.plan import Launch, plan
-from tracegrad.codegen.stretches import steps_across
 
 
 def turned(a: Any, b: Any) -> Any:

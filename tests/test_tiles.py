@@ -12,12 +12,12 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import llvmir as ir
-from tracegrad.codegen.llvm import kernel_function
+from tracegrad.codegen.kernels.scalar_kernel import kernel_function
+from tracegrad.codegen.kernels.transpose_tiling import tiles_of, transposed
+from tracegrad.codegen.kernels.vectorize import vector_bytes
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.plan import Launch, plan
-from tracegrad.codegen.tiles import tiles_of, transposed
 from tracegrad.codegen.vecmath.lanes import of_lanes
-from tracegrad.codegen.vectors import vector_bytes
 from tracegrad.runtime import native
 
 pytestmark = pytest.mark.usefixtures("optimized")

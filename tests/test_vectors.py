@@ -15,9 +15,12 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import llvmir as ir
-from tracegrad.codegen import vector_llvm, vector_memory, vectors
 from tracegrad.codegen.instr import scalar as scalar_llvm
-from tracegrad.codegen.llvm import kernel_function
+from tracegrad.codegen.kernels import vector_kernel as vector_llvm
+from tracegrad.codegen.kernels import vector_memory
+from tracegrad.codegen.kernels import vectorize as vectors
+from tracegrad.codegen.kernels.scalar_kernel import kernel_function
+from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
@@ -37,7 +40,6 @@ from tracegrad.codegen.module import leaves_loops, module_of_pieces
 from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import plan
 from tracegrad.codegen.target.cpu import features
-from tracegrad.codegen.vectors import vectors_of
 from tracegrad.passes import optimize
 from tracegrad.runtime import native
 from tracegrad.runtime.machine_code import shared_function
@@ -362,7 +364,7 @@ def test_truths_of_as_many_numbers_as_there_are(dtype: str) -> None:
 
 ON_AVX2 = """
 import numpy as np, tracegrad as tg
-from tracegrad.codegen import vectors
+from tracegrad.codegen.kernels import vectorize as vectors
 from tracegrad.torch.functions.pooling import max_pool2d
 assert (vectors.vector_bytes(), vectors.narrowest_bytes()) == (32, 4)
 rng = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """The place of an extremum, found in the pass that finds the extremum.
 
 `argmax` is made of two kernels: one reduces rows to their extrema, and one looks in each row for the first element that
-is equal, or nan (`searches.py`). Where nothing else reads the extrema, one kernel does both, `reduce first_maximum`.
+is equal, or nan (`early_exit.py`). Where nothing else reads the extrema, one kernel does both, `reduce first_maximum`.
 Rows of few vectors, or across memory, and short elements stay with two: there one pass is not quicker.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.kernels.early_exit import Search, first_of
+from tracegrad.codegen.kernels.vectorize import dependent
 from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operand, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.placed import leave_out
-from tracegrad.codegen.searches import Search, first_of
-from tracegrad.codegen.vectors import dependent
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan

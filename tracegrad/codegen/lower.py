@@ -15,7 +15,7 @@ from typing import Any
 from tracegrad.avals import short_name
 from tracegrad.codegen.dims import SMALL, Dims
 from tracegrad.codegen.forms import HANDLERS, handler, in_range
-from tracegrad.codegen.fused import mark_rounded
+from tracegrad.codegen.kernels.fma import mark_rounded
 from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,

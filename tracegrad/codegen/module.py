@@ -1,7 +1,7 @@
 """The LLVM module of a part of a plan: the regions that it runs, their kernels, and those that stand beside them.
 
 The part is a function of words (`tracegrad.codegen.walker`), and so is each region. A kernel whose work is small for
-the sizes of the call is called; one that takes longer runs in chunks (`forked.py`).
+the sizes of the call is called; one that takes longer runs in chunks (`parallel_kernel.py`).
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
 from tracegrad.codegen.instr.address import PolyEmitter
 from tracegrad.codegen.instr.scalar import I64, constant_of, identity, llvm_type, memory_type
 from tracegrad.codegen.instr.support import OF_WORDS, TASK, loop, signature
+from tracegrad.codegen.kernels.early_exit import searching
+from tracegrad.codegen.kernels.loop_order import is_serial
+from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK, Partial, each_chunk, fork_function
+from tracegrad.codegen.kernels.scalar_kernel import declared_kernel, kernel_function
+from tracegrad.codegen.kernels.transpose_tiling import tiles_of
+from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
-from tracegrad.codegen.llvm import declared_kernel, kernel_function
 from tracegrad.codegen.loopir.kernel import Check, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
-from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.searches import searching
-from tracegrad.codegen.tiles import tiles_of
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
-from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 
 __all__ = ["Part", "define_part", "leaves_loops", "module_of_pieces", "place_of"]

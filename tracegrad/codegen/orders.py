@@ -15,8 +15,8 @@ from typing import Any
 from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.donation import step_of_check
-from tracegrad.codegen.forked import EACH_CHUNK
 from tracegrad.codegen.instr.scalar import identity
+from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK
 from tracegrad.codegen.libs.gemm import GEMM, is_small_product
 from tracegrad.codegen.libs.linear_algebra import flags_of, is_native, routines_of
 from tracegrad.codegen.libs.sorting import is_ordering, ordering_words

@@ -20,11 +20,11 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64, constant_of, memory_type
 from tracegrad.codegen.instr.support import OF_WORDS
-from tracegrad.codegen.llvm import kernel_function, kernel_symbol
+from tracegrad.codegen.kernels.loop_order import is_serial
+from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symbol
 from tracegrad.codegen.loopir.kernel import Check, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.module import Part, define_part, leaves_loops, place_of
-from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.records import record

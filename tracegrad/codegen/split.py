@@ -17,6 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tracegrad.codegen.kernels.interleaved_access import Woven
+from tracegrad.codegen.kernels.loop_order import arrange
+from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
@@ -35,9 +38,6 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.nest import arrange
-from tracegrad.codegen.vectors import vectors_of
-from tracegrad.codegen.woven import Woven
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower import Arguments

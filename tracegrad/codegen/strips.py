@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.nest import is_serial
 from tracegrad.records import record
 
 if TYPE_CHECKING:

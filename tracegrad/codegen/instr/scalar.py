@@ -1,6 +1,6 @@
 """One scalar operation of the loop IR as LLVM IR: of one value, or of a vector of values lane by lane.
 
-Strict IEEE: nothing is reordered, and products are fused with sums where `fused.py` says so alone; reductions have
+Strict IEEE: nothing is reordered, and products are fused with sums where `fma.py` says so alone; reductions have
 flags of their own, at the end of the module. `maximum` and `minimum` propagate nan, comparisons are ordered except
 `ne`, integer division by zero gives 0 as in NumPy.
 """

@@ -14,7 +14,7 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
-from tracegrad.codegen.tiles import GROUP, WORDS, transposed
+from tracegrad.codegen.kernels.transpose_tiling import GROUP, WORDS, transposed
 from tracegrad.codegen.vecmath.lanes import of_lanes
 
 __all__ = ["MIRROR", "each_square", "loaded", "mirror_module", "stored", "transpose", "turned"]

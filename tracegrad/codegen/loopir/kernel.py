@@ -73,7 +73,7 @@ def immediate(value: Any, dtype: str) -> str:
 class Compute:
     """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.loopir.scalar_templates`.
 
-    A product that is `rounded` is not fused with a sum (`tracegrad.codegen.fused`).
+    A product that is `rounded` is not fused with a sum (`tracegrad.codegen.kernels.fma`).
     """
 
     out: Operand

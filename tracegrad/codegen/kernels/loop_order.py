@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracegrad.codegen.kernels.full_unroll import write_out_choices, write_out_reductions
 from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.written_out import write_out_choices, write_out_reductions
 
 __all__ = ["arrange", "is_serial"]
 

@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.kernels.interleaved_access import Woven
+from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
@@ -27,9 +29,7 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
-from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.target.cpu import cpu_name, features, has_masks_of_bytes
-from tracegrad.codegen.woven import Woven
 
 __all__ = [
     "Vectors", "dear_bytes", "dependent", "is_across", "narrowest_bytes", "rounded_up", "step_of", "stride_of",

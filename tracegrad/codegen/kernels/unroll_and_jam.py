@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.kernels.loop_order import is_serial
+from tracegrad.codegen.kernels.vectorize import LIGHTEST, Vectors
 from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Reduce, Store
-from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.vectors import LIGHTEST, Vectors
 
 __all__ = ["Jam", "jam_of"]
 

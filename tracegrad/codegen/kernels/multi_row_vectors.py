@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
+from tracegrad.codegen.kernels.vector_kernel import I32, VectorLoop
+from tracegrad.codegen.kernels.vector_memory import Memory
+from tracegrad.codegen.kernels.vectorize import Vectors, rounded_up
 from tracegrad.codegen.loopir.kernel import Guard, Load, Reduce, Store
 from tracegrad.codegen.vecmath.lanes import number, of_lanes, splat
-from tracegrad.codegen.vector_llvm import I32, VectorLoop
-from tracegrad.codegen.vector_memory import Memory
-from tracegrad.codegen.vectors import Vectors, rounded_up
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.llvm import KernelEmitter
+    from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
 __all__ = ["rows_loop"]
 

@@ -1,4 +1,4 @@
-"""The innermost loop of a kernel that looks for something, as vectors (`searches.py`).
+"""The innermost loop of a kernel that looks for something, as vectors (`early_exit.py`).
 
 while i + several vectors <= high:  leave with these vectors alone, if something is in them
 while i < high:                     the same of one vector, with a mask, for what is left if nothing was
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, identity, operation
+from tracegrad.codegen.kernels.early_exit import Count, First, Search
+from tracegrad.codegen.kernels.vector_kernel import VectorLoop, vector_loop
+from tracegrad.codegen.kernels.vectorize import Vectors
 from tracegrad.codegen.loopir.kernel import FIRST, Reduce
-from tracegrad.codegen.searches import Count, First, Search
 from tracegrad.codegen.vecmath.lanes import first_lane, horizontal, number, splat
-from tracegrad.codegen.vector_llvm import VectorLoop, vector_loop
-from tracegrad.codegen.vectors import Vectors
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.llvm import KernelEmitter
+    from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
 __all__ = ["row_loop"]
 

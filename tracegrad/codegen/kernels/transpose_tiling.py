@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.fused import computed
 from tracegrad.codegen.instr.scalar import I64, constant, memory_type
 from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.kernels.fma import computed
+from tracegrad.codegen.kernels.vectorize import LIGHTEST, vector_bytes
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Load, Operand, Store
 from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import of_lanes, splat
-from tracegrad.codegen.vectors import LIGHTEST, vector_bytes
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.llvm import KernelEmitter
+    from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
 __all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
 

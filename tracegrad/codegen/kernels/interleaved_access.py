@@ -8,7 +8,7 @@ from tracegrad.codegen.loopir.kernel import Compute, Load, Store, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.vector_llvm import VectorLoop
+    from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
 __all__ = ["Woven", "read_strided", "weave"]
 

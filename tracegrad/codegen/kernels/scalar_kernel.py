@@ -3,7 +3,7 @@
     void kernel(buffers, sizes and constants in order of first use, i32 *status, i64 low, i64 high)
 
 runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. The innermost loop is
-made of vectors (`vectors.py`, `vector_llvm.py`), or it is plain and LLVM's vectoriser may make vectors of it, which
+made of vectors (`vectorize.py`, `vector_kernel.py`), or it is plain and LLVM's vectoriser may make vectors of it, which
 works because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops
 runs in a register, one over outer loops accumulates in memory.
 """
@@ -17,10 +17,6 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.carried import carried_of
-from tracegrad.codegen.clipped import clip_of, mask_of_rows
-from tracegrad.codegen.fused import computed, factors_of, products_of
-from tracegrad.codegen.inside import Part, holds, plain_parts
 from tracegrad.codegen.instr.address import PolyEmitter
 from tracegrad.codegen.instr.scalar import (
     BOOL,
@@ -37,16 +33,20 @@ from tracegrad.codegen.instr.scalar import (
     settled,
 )  # fmt: skip
 from tracegrad.codegen.instr.support import fill
-from tracegrad.codegen.jammed import jam_of
+from tracegrad.codegen.kernels.bound_tightening import clip_of, mask_of_rows
+from tracegrad.codegen.kernels.conflict_blocking import in_stretches, steps_across
+from tracegrad.codegen.kernels.early_exit import Count, Search, searching
+from tracegrad.codegen.kernels.fma import computed, factors_of, products_of
+from tracegrad.codegen.kernels.interior_split import Part, holds, plain_parts
+from tracegrad.codegen.kernels.loop_order import is_serial
+from tracegrad.codegen.kernels.multi_row_vectors import rows_loop
+from tracegrad.codegen.kernels.scalar_replacement import carried_of
+from tracegrad.codegen.kernels.search_kernel import row_loop
+from tracegrad.codegen.kernels.transpose_tiling import in_tiles, tiles_of
+from tracegrad.codegen.kernels.unroll_and_jam import jam_of
+from tracegrad.codegen.kernels.vectorize import LIGHTEST, is_across, vectors_of
 from tracegrad.codegen.loopir.kernel import FIRST, Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.rows_llvm import rows_loop
-from tracegrad.codegen.searches import Count, Search, searching
-from tracegrad.codegen.stretches import in_stretches, steps_across
-from tracegrad.codegen.tiles import in_tiles, tiles_of
-from tracegrad.codegen.vector_search import row_loop
-from tracegrad.codegen.vectors import LIGHTEST, is_across, vectors_of
 
 __all__ = ["declared_kernel", "kernel_function", "kernel_symbol"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import I64
+from tracegrad.codegen.kernels.vectorize import LIGHTEST
 from tracegrad.codegen.loopir.kernel import Kernel, Load
 from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import prefetch
-from tracegrad.codegen.vectors import LIGHTEST
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.vector_llvm import VectorLoop
+    from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
 __all__ = ["computes_much", "fetch_ahead"]
 

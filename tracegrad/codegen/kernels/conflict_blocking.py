@@ -13,9 +13,9 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop
+from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.nest import is_serial
 
 __all__ = ["in_stretches", "steps_across"]
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
+from tracegrad.codegen.kernels.vectorize import Vectors, vector_bytes, vectors_to_look_at
 from tracegrad.codegen.loopir.kernel import (
     ALL,
     ANY,
@@ -30,7 +31,6 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.vectors import Vectors, vector_bytes, vectors_to_look_at
 
 __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]
 

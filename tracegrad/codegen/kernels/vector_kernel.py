@@ -16,20 +16,20 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.fetched import computes_much, fetch_ahead
-from tracegrad.codegen.fused import computed, factors_of
-from tracegrad.codegen.inside import inside_of, part_inside
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, constant, extremum, identity, is_extremum
+from tracegrad.codegen.kernels.fma import computed, factors_of
+from tracegrad.codegen.kernels.interior_split import inside_of, part_inside
+from tracegrad.codegen.kernels.interleaved_access import Woven, read_strided, weave
+from tracegrad.codegen.kernels.prefetch import computes_much, fetch_ahead
+from tracegrad.codegen.kernels.vector_memory import Memory
+from tracegrad.codegen.kernels.vectorize import DEAR, Vectors, dependent, step_of, stride_of
 from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.target.cpu import stores_slowly_with_masks
 from tracegrad.codegen.vecmath.lanes import number, numbered, of_lanes, splat
-from tracegrad.codegen.vector_memory import Memory
-from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of, stride_of
-from tracegrad.codegen.woven import Woven, read_strided, weave
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.llvm import KernelEmitter
+    from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
 __all__ = ["VectorLoop", "vector_loop"]
 

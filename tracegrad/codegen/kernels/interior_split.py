@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import smaller
+from tracegrad.codegen.kernels.loop_order import is_serial
+from tracegrad.codegen.kernels.vectorize import LIGHTEST, dependent
 from tracegrad.codegen.loopir.kernel import Check, Guard, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.nest import is_serial
-from tracegrad.codegen.vectors import LIGHTEST, dependent
 
 __all__ = ["Inside", "Part", "holds", "inside_of", "part_inside", "plain_parts"]
 

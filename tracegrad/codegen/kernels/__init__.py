@@ -1,0 +1,1 @@
+"""One kernel: loop optimizations, vectorization, and its LLVM IR."""
