@@ -10,9 +10,9 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import passes
-from tracegrad.codegen import alike
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.lower import Lowering
+from tracegrad.codegen.lower import kernel_cache as alike
+from tracegrad.codegen.lower.lower import Lowering
 from tracegrad.codegen.orders import orders_of, pieces_of
 from tracegrad.codegen.plan import Plan, plan
 from tracegrad.ir import Graph

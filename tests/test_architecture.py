@@ -271,7 +271,7 @@ def test_nothing_above_the_table_asks_for_the_name_or_kind_of_an_op() -> None:
         known = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
         if layer(module) != "ops" and module not in LABELS and known & HANDLES_OPS:
             found[module] = names_asked(tree)
-    assert "tracegrad.codegen.forms" in found
+    assert "tracegrad.codegen.lower.form_rules" in found
     assert {module: names for module, names in found.items() if names} == {}
 
 

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracegrad import passes
-from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.loopir.kernel import (
     Check,
     Compute,
@@ -37,7 +36,8 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, _known, poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.materialize import Storage
+from tracegrad.codegen.lower.materialize import Storage
+from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.codegen.plan import Plan, plan
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build

@@ -12,9 +12,9 @@ from graphs import SAMPLES, graph_of, several, vjp_of
 
 import tracegrad as tg
 from tracegrad.avals import Aval, aval_of
-from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.forms import HANDLERS, handler
-from tracegrad.codegen.moves import moved
+from tracegrad.codegen.lower.form_rules import HANDLERS, handler
+from tracegrad.codegen.lower.index_map_analysis import moved
+from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE, linear, pieces
 from tracegrad.ops.elementwise import add, sqrt, where

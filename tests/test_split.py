@@ -13,7 +13,7 @@ import tracegrad as tg
 from tracegrad.codegen.loopir.kernel import Guard, Kernel, Load, Loop, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.lower import Arguments
+from tracegrad.codegen.lower.lower import Arguments
 from tracegrad.codegen.split import split
 from tracegrad.runtime.program import machine_code_count
 

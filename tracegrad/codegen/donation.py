@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.dims import SMALL
 from tracegrad.codegen.in_place import is_safe, overwrite
 from tracegrad.codegen.loopir.kernel import Check, flattened
 from tracegrad.codegen.loopir.steps import Call, Launch
+from tracegrad.codegen.lower.symbolic_shapes import SMALL
 from tracegrad.codegen.nested import Nested, While, regions_of
 
 if TYPE_CHECKING:

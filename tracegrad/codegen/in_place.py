@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.loopir.kernel import Load, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch, near_order
-from tracegrad.codegen.materialize import EARLY
+from tracegrad.codegen.lower.form_rules import handler, same_block
+from tracegrad.codegen.lower.materialize import EARLY
 from tracegrad.codegen.nested import Looping, on_stack
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.lower.symbolic_shapes import Dims
     from tracegrad.codegen.plan import Plan
 
 __all__ = [

@@ -28,7 +28,7 @@ from tracegrad.ops import forms
 from tracegrad.records import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.lower.symbolic_shapes import Dims
     from tracegrad.codegen.plan import Plan
     from tracegrad.codegen.strips import Strips
 

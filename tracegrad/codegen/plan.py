@@ -15,28 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.codegen import alike
 from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.chunks import chunked_loop, cut
-from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.dying import write_over_dying
 from tracegrad.codegen.extrema import find_in_one_pass
-from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.kernels.early_exit import stop_early
 from tracegrad.codegen.kernels.loop_order import arrange, is_serial
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul, number_calls
-from tracegrad.codegen.lower import Arguments, Lowering
-from tracegrad.codegen.materialize import Storage
+from tracegrad.codegen.lower import kernel_cache as alike
+from tracegrad.codegen.lower.form_rules import handler, same_block
+from tracegrad.codegen.lower.lower import Arguments, Lowering
+from tracegrad.codegen.lower.materialize import Storage
+from tracegrad.codegen.lower.matmul_layout import factors_of, layout_of
+from tracegrad.codegen.lower.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
+from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
 from tracegrad.codegen.placed import ask_in_rows
-from tracegrad.codegen.products import factors_of, layout_of
 from tracegrad.codegen.scattered import scatter_in_place
-from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.split import split_kernels
 from tracegrad.codegen.strips import Strips, strips_of
 from tracegrad.codegen.sums import add_products

@@ -40,7 +40,7 @@ from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.lower import Arguments
+    from tracegrad.codegen.lower.lower import Arguments
     from tracegrad.codegen.plan import Plan
 
 __all__ = ["split", "split_kernels"]

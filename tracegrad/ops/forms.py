@@ -3,9 +3,9 @@
     @primitive(Fold("add"))
     def reduce_sum(x, *, axes): ...
 
-The compiler has one handler for each form (`tracegrad.codegen.forms`), and the sweeps, passes and tapes ask a form
-where they would else have to know ops by name. So an op of a known form needs no line outside its own section. A form
-names the parameters that it gives a meaning to; an op may have others.
+The compiler has one handler for each form (`tracegrad.codegen.lower.form_rules`), and the sweeps, passes and tapes ask
+a form where they would else have to know ops by name. So an op of a known form needs no line outside its own section. A
+form names the parameters that it gives a meaning to; an op may have others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the compiler asks of an op: the class of handlers, one for each form (`tracegrad.codegen.forms`)."""
+"""What the compiler asks of an op: the class of handlers, one for each form (`tracegrad.codegen.lower.form_rules`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
-    from tracegrad.codegen.lower import Lowering
-    from tracegrad.codegen.materialize import Storage
+    from tracegrad.codegen.lower.lower import Lowering
+    from tracegrad.codegen.lower.materialize import Storage
+    from tracegrad.codegen.lower.symbolic_shapes import Dims
 
 __all__ = ["Axes", "Handler", "Index"]
 

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracegrad.avals import short_name
-from tracegrad.codegen.dims import SMALL, Dims
-from tracegrad.codegen.forms import HANDLERS, handler, in_range
 from tracegrad.codegen.kernels.fma import mark_rounded
 from tracegrad.codegen.loopir.kernel import (
     Check,
@@ -29,7 +27,9 @@ from tracegrad.codegen.loopir.kernel import (
     immediate,
 )
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly, poly
-from tracegrad.codegen.materialize import Storage
+from tracegrad.codegen.lower.form_rules import HANDLERS, handler, in_range
+from tracegrad.codegen.lower.materialize import Storage
+from tracegrad.codegen.lower.symbolic_shapes import SMALL, Dims
 from tracegrad.ir import Node
 
 __all__ = ["Arguments", "Lowering"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, is_view, same_block
-from tracegrad.codegen.products import turnable_products, turned_products
+from tracegrad.codegen.lower.form_rules import HANDLERS, Handler, checks_indices, is_view, same_block
+from tracegrad.codegen.lower.matmul_layout import turnable_products, turned_products
 from tracegrad.ir import Graph, Node
 
 __all__ = ["EARLY", "Storage"]

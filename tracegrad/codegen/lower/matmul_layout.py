@@ -15,16 +15,16 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracegrad.codegen.gaps import is_head
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Lie
+from tracegrad.codegen.lower.packing_heuristic import is_head
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Contract
 from tracegrad.ops.linear import broadcast_to, reshape, transpose
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
-    from tracegrad.codegen.materialize import Storage
+    from tracegrad.codegen.lower.materialize import Storage
+    from tracegrad.codegen.lower.symbolic_shapes import Dims
 
 __all__ = ["View", "factors_of", "layout_of", "turnable_products", "turned_products"]
 

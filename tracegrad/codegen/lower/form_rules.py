@@ -10,22 +10,22 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
-from tracegrad.codegen.gaps import is_head
-from tracegrad.codegen.handler import Axes, Handler, Index
 from tracegrad.codegen.instr.scalar import identity
 from tracegrad.codegen.loopir.kernel import SCATTERS, Guard, Operand, Reduce, Store
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO
 from tracegrad.codegen.loopir.scalar_templates import evaluate, lowerable, template_cost
-from tracegrad.codegen.moves import moved
-from tracegrad.codegen.products import factors_of
-from tracegrad.codegen.windows import CheckedHandler, PatchHandler, WindowHandler
+from tracegrad.codegen.lower.form_rule import Axes, Handler, Index
+from tracegrad.codegen.lower.index_map_analysis import moved
+from tracegrad.codegen.lower.matmul_layout import factors_of
+from tracegrad.codegen.lower.packing_heuristic import is_head
+from tracegrad.codegen.lower.window_rules import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import Node
 from tracegrad.ops import forms
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
-    from tracegrad.codegen.lower import Lowering
-    from tracegrad.codegen.materialize import Storage
+    from tracegrad.codegen.lower.lower import Lowering
+    from tracegrad.codegen.lower.materialize import Storage
+    from tracegrad.codegen.lower.symbolic_shapes import Dims
 
 __all__ = [
     "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_trivial_reshape", "is_view",

@@ -14,10 +14,10 @@ from dataclasses import field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.gaps import is_worth_a_copy
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.materialize import DEAR, EARLY, Storage
+from tracegrad.codegen.lower.materialize import DEAR, EARLY, Storage
+from tracegrad.codegen.lower.packing_heuristic import is_worth_a_copy
+from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import broadcast_to
 from tracegrad.records import record

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
-from tracegrad.codegen.handler import Axes, Handler, Index
 from tracegrad.codegen.loopir.kernel import Operand, Store
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.lower.form_rule import Axes, Handler, Index
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
-    from tracegrad.codegen.lower import Lowering
-    from tracegrad.codegen.materialize import Storage
+    from tracegrad.codegen.lower.lower import Lowering
+    from tracegrad.codegen.lower.materialize import Storage
+    from tracegrad.codegen.lower.symbolic_shapes import Dims
 
 __all__ = ["CheckedHandler", "PatchHandler", "WindowHandler"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.rename import renamed
-from tracegrad.codegen.lower import Arguments, Lowering
-from tracegrad.codegen.materialize import Storage
+from tracegrad.codegen.lower.lower import Arguments, Lowering
+from tracegrad.codegen.lower.materialize import Storage
+from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Node
 from tracegrad.ir.builder import key_of
 from tracegrad.locks import new_lock

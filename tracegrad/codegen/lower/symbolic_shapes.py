@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
+from tracegrad.codegen.lower.form_rules import HANDLERS
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Fold, Reshape
 

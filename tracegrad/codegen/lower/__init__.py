@@ -1,0 +1,1 @@
+"""Lowering: from a graph to fusion groups, and from these to the loop IR."""
