@@ -34,7 +34,7 @@ import tracegrad as tg  # noqa: E402
 from tracegrad import numpy_api, passes, tree  # noqa: E402
 from tracegrad.codegen.libs.linear_algebra import is_native  # noqa: E402
 from tracegrad.codegen.libs.sorting import is_ordering  # noqa: E402
-from tracegrad.codegen.plan import calls_of, plan, plans_of  # noqa: E402
+from tracegrad.codegen.plan.planner import calls_of, plan, plans_of  # noqa: E402
 from tracegrad.codegen.loopir.steps import Matmul  # noqa: E402
 from tracegrad.errors import TraceError  # noqa: E402
 from tracegrad.passes.parting import in_pairs  # noqa: E402

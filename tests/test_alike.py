@@ -13,8 +13,8 @@ from tracegrad import passes
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower import kernel_cache as alike
 from tracegrad.codegen.lower.lower import Lowering
-from tracegrad.codegen.orders import orders_of, pieces_of
-from tracegrad.codegen.plan import Plan, plan
+from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.program.encode import orders_of, pieces_of
 from tracegrad.ir import Graph
 
 rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.arena import LINE, PAGE, Arena, room_for
+from tracegrad.codegen.plan.arena import LINE, PAGE, Arena, room_for
 
 
 def run(arena, story):

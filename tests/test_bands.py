@@ -12,12 +12,12 @@ import pytest
 from test_walker import OF_WORDS, address, run
 
 import tracegrad as tg
-from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Check, Kernel, Load, Loop, Operand, Store
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.walker import BAND
+from tracegrad.codegen.plan.arena import Arena
+from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.program.interpreter import BAND
 from tracegrad.runtime import threads
 from tracegrad.runtime.machine_code import shared_function
 

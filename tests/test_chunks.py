@@ -9,9 +9,9 @@ import pytest
 from exact import compiled
 from graphs import graph_of
 
-from tracegrad.codegen.chunks import FEW_ROWS, LONG_ROW, LONGEST_ROW, MOST_PARTIAL, RUN, TOGETHER
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan import plan
+from tracegrad.codegen.plan.partition import FEW_ROWS, LONG_ROW, LONGEST_ROW, MOST_PARTIAL, RUN, TOGETHER
+from tracegrad.codegen.plan.planner import plan
 from tracegrad.ops.linear import reduce_sum
 
 

@@ -13,8 +13,8 @@ from graphs import f64, i64
 from tracegrad import passes
 from tracegrad.codegen.kernels.bound_tightening import clip_of, mask_of_rows
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.nested import regions_of
-from tracegrad.codegen.plan import Plan, plan
+from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.control import scan
 from tracegrad.ir import Graph, build, run
 from tracegrad.ops.elementwise import (

@@ -38,7 +38,7 @@ from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, _known, poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import Dims
-from tracegrad.codegen.plan import Plan, plan
+from tracegrad.codegen.plan.planner import Plan, plan
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
 from tracegrad.ops import contraction, elementwise, linear, reduction
@@ -564,6 +564,6 @@ def test_an_attempt_stores_what_it_would_if_none_were_before(name: str, monkeypa
         attempts.append(before)
         return found
 
-    monkeypatch.setattr("tracegrad.codegen.plan.Storage", alone)
+    monkeypatch.setattr("tracegrad.codegen.plan.planner.Storage", alone)
     planned(SHARED[name], f64(20, 30))
     assert any(attempts)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.avals import Aval, aval_of
-from tracegrad.codegen.plan import Call, plan
+from tracegrad.codegen.plan.planner import Call, plan
 from tracegrad.ir import Graph, build, replay, run
 from tracegrad.ops import (
     TABLE,

@@ -16,8 +16,8 @@ from tracegrad.codegen.instr import float_bits as bits_llvm
 from tracegrad.codegen.kernels import vectorize as vectors
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.module import module_of_pieces
-from tracegrad.codegen.plan import plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.program.region_function import module_of_pieces
 from tracegrad.codegen.target.cpu import converts_halves
 from tracegrad.ir import build, parse, run
 from tracegrad.ir.builder import recorder

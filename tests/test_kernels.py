@@ -17,10 +17,10 @@ from graphs import REAL, graph_of
 
 import tracegrad as tg
 from tracegrad.avals import aval_of
-from tracegrad.codegen import chunks as chunks_module
-from tracegrad.codegen import plan as plan_module
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.orders import products_in_chunk
+from tracegrad.codegen.plan import partition as chunks_module
+from tracegrad.codegen.plan import planner as plan_module
+from tracegrad.codegen.program.encode import products_in_chunk
 from tracegrad.ir import build, run
 from tracegrad.ops import bits, contraction, elementwise, linear, reduction
 from tracegrad.ops.elementwise import add, exp, maximum, minimum, multiply, sin, square, subtract, tanh, where

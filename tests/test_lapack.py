@@ -11,8 +11,8 @@ import scipy.linalg
 
 import tracegrad as tg
 from tracegrad.codegen.libs import linear_algebra as lapack
-from tracegrad.codegen.orders import orders_of
-from tracegrad.codegen.plan import plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.program.encode import orders_of
 from tracegrad.ops.linalg import solve_triangular
 from tracegrad.runtime import threads
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.nested import Looping, Repeat
+from tracegrad.codegen.plan.region_steps import Looping, Repeat
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.op import TABLE, primitive

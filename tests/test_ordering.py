@@ -13,8 +13,8 @@ from graphs import REAL
 
 import tracegrad as tg
 from tracegrad.codegen.libs.sorting import ORDERING
-from tracegrad.codegen.orders import orders_of
-from tracegrad.codegen.plan import plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.program.encode import orders_of
 from tracegrad.ops.repeats import repeated_index
 from tracegrad.runtime import image
 from tracegrad.runtime.sorts import sort_address

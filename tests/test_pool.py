@@ -18,8 +18,8 @@ import pytest
 from leaks import leaked_blocks
 from numpy._core.multiarray import get_handler_name
 
-from tracegrad.codegen.arena import LINE, PAGE
 from tracegrad.codegen.entry.signature import EntrySpec, OutputSpec, Word
+from tracegrad.codegen.plan.arena import LINE, PAGE
 from tracegrad.runtime import entry, native, pool
 from tracegrad.runtime.entry import make_callable
 

@@ -11,7 +11,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.codegen.loopir.steps import Launch, Matmul
-from tracegrad.codegen.plan import plan
+from tracegrad.codegen.plan.planner import plan
 
 rng = np.random.default_rng(0)
 

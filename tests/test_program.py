@@ -21,8 +21,8 @@ from graphs import REAL, f32, f64, i64, vjp_of
 
 from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.orders import orders_of, pieces_of
-from tracegrad.codegen.plan import RELEASE_GIL_COST
+from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
+from tracegrad.codegen.program.encode import orders_of, pieces_of
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction

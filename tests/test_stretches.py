@@ -10,7 +10,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.codegen.kernels.conflict_blocking import steps_across
 from tracegrad.codegen.loopir.kernel import Kernel
-from tracegrad.codegen.plan import Launch, plan
+from tracegrad.codegen.plan.planner import Launch, plan
 
 
 def turned(a: Any, b: Any) -> Any:

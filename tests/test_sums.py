@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen import sums
 from tracegrad.codegen.loopir.steps import Matmul
-from tracegrad.codegen.plan import Plan, plan, plans_of
+from tracegrad.codegen.plan import gemm_accumulate as sums
+from tracegrad.codegen.plan.planner import Plan, plan, plans_of
 
 rng = np.random.default_rng(0)
 N = 20

@@ -36,9 +36,9 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.module import leaves_loops, module_of_pieces
-from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
-from tracegrad.codegen.plan import plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.program.compilation_units import Piece, kernel_piece, part_piece
+from tracegrad.codegen.program.region_function import leaves_loops, module_of_pieces
 from tracegrad.codegen.target.cpu import features
 from tracegrad.passes import optimize
 from tracegrad.runtime import native

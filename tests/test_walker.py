@@ -13,9 +13,9 @@ from graphs import REAL
 
 import tracegrad as tg
 from tracegrad.codegen.libs.gemm import GEMM
-from tracegrad.codegen.orders import orders_of
-from tracegrad.codegen.plan import plan
-from tracegrad.codegen.walker import FAILED_CHECK, STEP, WALK
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.program.encode import orders_of
+from tracegrad.codegen.program.interpreter import FAILED_CHECK, STEP, WALK
 from tracegrad.runtime import blas
 from tracegrad.runtime.machine_code import shared_function
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.nested import regions_of
+from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.ops.forms import Repeat, While
@@ -20,7 +20,7 @@ from tracegrad.trace.drawn import rewind
 from tracegrad.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.memory import Memory
+    from tracegrad.codegen.plan.memory_report import Memory
 
 __all__ = ["Explanation", "explain"]
 
@@ -86,7 +86,7 @@ class Explanation:
 
 def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     """The explanation of a call of `fun`, which is traced and compiled if it has not been."""
-    from tracegrad.codegen.memory import memory_of
+    from tracegrad.codegen.plan.memory_report import memory_of
 
     call = fun.binder.take_apart_fitting(args, kwargs)
     waited, plain = fun.waiting(call), fun.why_limited(call)

@@ -1,9 +1,10 @@
 """Compiled functions in code of Numba's: what `f.as_numba(*args)` and `f.as_cfunc(signature)` give.
 
-A program is a function of words and pointers (`tracegrad.codegen.walker`), so code that Numba compiles can call it by
-its address. `as_numba` writes a function for Numba around it, which checks shapes, makes room for the results, and
-needs neither Python nor its lock. What Python would look at before each call, nobody looks at here: functions that
-depend on more than the types and shapes of their arguments are refused, and what they have captured is as it was.
+A program is a function of words and pointers (`tracegrad.codegen.program.interpreter`), so code that Numba compiles can
+call it by its address. `as_numba` writes a function for Numba around it, which checks shapes, makes room for the
+results, and needs neither Python nor its lock. What Python would look at before each call, nobody looks at here:
+functions that depend on more than the types and shapes of their arguments are refused, and what they have captured is
+as it was.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.codegen.walker import WALK, words_of_walk
+from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.single import HALF
 from tracegrad.runtime.dispatch import Dispatcher

@@ -1,7 +1,7 @@
 """What a call of a traced function takes its time for: what `f.profile(*args)` gives.
 
 The compiled program is run again and again with a clock between its steps (`tracegrad.runtime.timing`); what these
-read, write and compute is counted (`tracegrad.codegen.work`), and compared with what the machine can do
+read, write and compute is counted (`tracegrad.codegen.plan.work_estimate`), and compared with what the machine can do
 (`tracegrad.runtime.machine`). The numbers of the steps are those of `explain`.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
-from tracegrad.codegen.nested import Nested, Repeat, While
-from tracegrad.codegen.plan import Plan
-from tracegrad.codegen.work import work_together
+from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.region_steps import Nested, Repeat, While
+from tracegrad.codegen.plan.work_estimate import work_together
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.profile.picture import bars

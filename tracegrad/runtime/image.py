@@ -1,8 +1,8 @@
 """Programs as data: what `Program` makes of a graph, and what another process needs of it to run the same.
 
-An `Image` has the orders of a program (`tracegrad.codegen.orders`), whose words are numbers, names of functions and
-pieces of machine code; what its entry point has to know; and the calls of NumPy. Nothing in it is an address. `linked`
-makes a callable of it.
+An `Image` has the orders of a program (`tracegrad.codegen.program.encode`), whose words are numbers, names of functions
+and pieces of machine code; what its entry point has to know; and the calls of NumPy. Nothing in it is an address.
+`linked` makes a callable of it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tracegrad.avals import Aval
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.libs.sorting import SORTS
 from tracegrad.codegen.loopir.steps import Matmul
-from tracegrad.codegen.nested_llvm import CAPACITY
-from tracegrad.codegen.orders import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
-from tracegrad.codegen.pieces import Piece
-from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
-from tracegrad.codegen.walker import WALK, words_of_walk
-from tracegrad.codegen.waves import THREADS
+from tracegrad.codegen.plan.planner import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
+from tracegrad.codegen.plan.wavefront import THREADS
+from tracegrad.codegen.program.compilation_units import Piece
+from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
+from tracegrad.codegen.program.interpreter import WALK, words_of_walk
+from tracegrad.codegen.program.regions import CAPACITY
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ir.printing import with_locations

@@ -21,11 +21,11 @@ from tracegrad.codegen.instr.support import MERGED, support_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
 from tracegrad.codegen.libs.linear_algebra import NATIVE, lapack_module
 from tracegrad.codegen.libs.sorting import ORDERING, ordering_module
-from tracegrad.codegen.module import module_of_pieces
-from tracegrad.codegen.orders import C_LIBRARY
-from tracegrad.codegen.pieces import Piece
+from tracegrad.codegen.program.compilation_units import Piece
+from tracegrad.codegen.program.encode import C_LIBRARY
+from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, walker_module
+from tracegrad.codegen.program.region_function import module_of_pieces
 from tracegrad.codegen.vecmath import rare_module
-from tracegrad.codegen.walker import BAND, STEP, TOGETHER, WALK, walker_module
 from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache

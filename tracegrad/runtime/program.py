@@ -20,8 +20,8 @@ import numpy as np
 
 from tracegrad import passes
 from tracegrad.avals import SUPPORTED, Aval, is_constant
-from tracegrad.codegen.pieces import Piece
-from tracegrad.codegen.plan import Plan, plan
+from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.program.compilation_units import Piece
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tracegrad.codegen.plan import RELEASE_GIL_COST
-from tracegrad.codegen.walker import WALK, words_of_walk
+from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
+from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.errors import TracegradError, located
 from tracegrad.records import record
 from tracegrad.runtime import native
@@ -29,7 +29,8 @@ __all__ = ["Timing", "timed"]
 
 FEWEST, MOST = 5, 10_000  # runs that are measured
 
-# A function of words (`tracegrad.codegen.walker`): the address of a clock, and that of the number it is to write.
+# A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and that of the number it is to
+# write.
 _NOTE = """
 define i32 @tg_note(ptr %words, ptr %pointers) {
   %clock = load ptr, ptr %words

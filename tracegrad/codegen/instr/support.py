@@ -25,7 +25,9 @@ MERGED = ("tg_merge", "tg_combine")
 _LANES = {"f32": 16, "f64": 8}
 _POINTER = ir.IntType(8).as_pointer()
 TASK = ir.FunctionType(ir.VoidType(), [_POINTER, I64])
-OF_WORDS = ir.FunctionType(ir.IntType(32), [I64.as_pointer(), _POINTER.as_pointer()])  # see `tracegrad.codegen.walker`
+OF_WORDS = ir.FunctionType(
+    ir.IntType(32), [I64.as_pointer(), _POINTER.as_pointer()]
+)  # see `tracegrad.codegen.program.interpreter`
 
 
 def signature(name: str) -> Any:

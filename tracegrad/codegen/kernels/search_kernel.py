@@ -3,7 +3,7 @@
 while i + several vectors <= high:  leave with these vectors alone, if something is in them
 while i < high:                     the same of one vector, with a mask, for what is left if nothing was
 
-Or of one that finds the place of an extremum (`extrema.py`), which goes through as many vectors at least:
+Or of one that finds the place of an extremum (`fused_arg_reduction.py`), which goes through as many vectors at least:
 
 while i < high:                     several vectors; the last begin before their turn, and end where the row does
 

@@ -154,7 +154,7 @@ class Reduce:
     """`buffer[address]`, an element of `size`, combines `value` over the loops `over`.
 
     A scatter begins by writing `size` zeros: none where it adds to what is there. The place of the first extremum is
-    the number of an iteration of the innermost loop; the first nan comes before all (see `extrema.py`)."""
+    the number of an iteration of the innermost loop; the first nan comes before all (see `fused_arg_reduction.py`)."""
 
     buffer: str
     address: Poly

@@ -1,7 +1,7 @@
 """The code of windows at computed places: reading one is arithmetic on the index, writing one is a kernel over it.
 
 An array with a window replaced begins as a copy of its base, and the kernel writes the window. Where the base is not
-read afterwards there is no copy (`tracegrad.codegen.in_place`).
+read afterwards there is no copy (`tracegrad.codegen.plan.in_place`).
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from tracegrad.codegen.loopir.kernel import Load, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.materialize import EARLY
-from tracegrad.codegen.nested import Looping, on_stack
+from tracegrad.codegen.plan.region_steps import Looping, on_stack
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = [
     "is_safe",

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.in_place import rename
 from tracegrad.codegen.loopir.kernel import Compute, Load, Store, accesses, operands
 from tracegrad.codegen.loopir.steps import Launch, Matmul
+from tracegrad.codegen.plan.in_place import rename
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["add_products"]
 

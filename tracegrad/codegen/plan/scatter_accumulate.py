@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.in_place import rename
 from tracegrad.codegen.loopir.kernel import Compute, Load, Operand, Reduce, Store, flattened, operands
 from tracegrad.codegen.loopir.polynomial import ZERO
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.in_place import rename
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["scatter_in_place"]
 

@@ -18,14 +18,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.steps import Launch, near_order
+from tracegrad.codegen.plan.arena import Arena
 from tracegrad.records import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["Band", "bands_of", "place_locals"]
 

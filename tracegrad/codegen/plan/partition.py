@@ -10,18 +10,18 @@ import math
 from typing import TYPE_CHECKING
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.bands import Band
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.libs.sorting import is_ordering
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
-from tracegrad.codegen.nested import Nested
-from tracegrad.codegen.turns import PARALLEL_COST
+from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST
+from tracegrad.codegen.plan.region_steps import Nested
+from tracegrad.codegen.plan.strip_fusion import Band
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["chunked_loop", "cut"]
 

@@ -1,4 +1,5 @@
-"""A program as data: the functions of words (`tracegrad.codegen.walker`) that run its steps, and their words.
+"""A program as data: the functions of words (`tracegrad.codegen.program.interpreter`) that run its steps, and their
+words.
 
 All that depends on sizes is computed here, once for a program: where buffers are, how many rows a chunk has, what BLAS
 is given. A word that is an address is a name, of a function that programs share, or a `Piece`; who runs the program
@@ -13,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracegrad.avals import dtype_named, short_name
-from tracegrad.codegen.bands import Band
-from tracegrad.codegen.donation import step_of_check
 from tracegrad.codegen.instr.scalar import identity
 from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK
 from tracegrad.codegen.libs.gemm import GEMM, is_small_product
@@ -24,12 +23,14 @@ from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
-from tracegrad.codegen.module import Part, place_of
-from tracegrad.codegen.nested import Nested, Repeat, regions_of
-from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
-from tracegrad.codegen.plan import Plan, plans_of
-from tracegrad.codegen.walker import BAND, STEP
-from tracegrad.codegen.waves import THREADS
+from tracegrad.codegen.plan.donation import step_of_check
+from tracegrad.codegen.plan.planner import Plan, plans_of
+from tracegrad.codegen.plan.region_steps import Nested, Repeat, regions_of
+from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.codegen.plan.wavefront import THREADS
+from tracegrad.codegen.program.compilation_units import Piece, kernel_piece, part_piece
+from tracegrad.codegen.program.interpreter import BAND, STEP
+from tracegrad.codegen.program.region_function import Part, place_of
 from tracegrad.records import record
 
 __all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
@@ -207,7 +208,7 @@ class _Writer:
 
     # -- bands ---------------------------------------------------------------------------------------
     def band(self, band: Band) -> Iterator[Order]:
-        """Steps that run together: see `tracegrad.codegen.bands_llvm`."""
+        """Steps that run together: see `tracegrad.codegen.program.strip_fusion`."""
         steps = [(i, step) for i in band.steps if isinstance(step := self.made.steps[i], Launch)]
         for i in band.steps:
             yield from self._fills(i)

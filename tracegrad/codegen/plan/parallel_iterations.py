@@ -1,7 +1,7 @@
 """Loops whose turns threads share: turns that carry nothing, or only counters, whose values are known beforehand.
 
 Each thread runs some of the turns, and writes the rows of these; so bits do not depend on who ran which. A thread takes
-memory for temporary values that no other one is using: see `tracegrad.codegen.module`.
+memory for temporary values that no other one is using: see `tracegrad.codegen.program.region_function`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tracegrad.ops.elementwise import add
 from tracegrad.records import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["PARALLEL_COST", "Turns", "turns_of", "turns_of_share"]
 

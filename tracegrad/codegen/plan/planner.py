@@ -15,13 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.codegen.arena import Arena
-from tracegrad.codegen.bands import Band, bands_of, place_locals
-from tracegrad.codegen.chunks import chunked_loop, cut
-from tracegrad.codegen.donation import donate, fails_late
-from tracegrad.codegen.dying import write_over_dying
-from tracegrad.codegen.extrema import find_in_one_pass
-from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.kernels.early_exit import stop_early
 from tracegrad.codegen.kernels.loop_order import arrange, is_serial
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Reduce, Store, accesses, flattened
@@ -34,14 +27,30 @@ from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.matmul_layout import factors_of, layout_of
 from tracegrad.codegen.lower.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.lower.symbolic_shapes import Dims
-from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
-from tracegrad.codegen.placed import ask_in_rows
-from tracegrad.codegen.scattered import scatter_in_place
-from tracegrad.codegen.split import split_kernels
-from tracegrad.codegen.strips import Strips, strips_of
-from tracegrad.codegen.sums import add_products
+from tracegrad.codegen.plan.arena import Arena
+from tracegrad.codegen.plan.buffer_reuse import write_over_dying
+from tracegrad.codegen.plan.donation import donate, fails_late
+from tracegrad.codegen.plan.fused_arg_reduction import find_in_one_pass
+from tracegrad.codegen.plan.gemm_accumulate import add_products
+from tracegrad.codegen.plan.in_place import read_too_late, update_in_place, write_in_place
+from tracegrad.codegen.plan.inline_one_hot_scatter import ask_in_rows
+from tracegrad.codegen.plan.loop_splitting import split_kernels
+from tracegrad.codegen.plan.partition import chunked_loop, cut
+from tracegrad.codegen.plan.region_steps import (
+    Looping,
+    Nested,
+    Places,
+    While,
+    bytes_of,
+    nested_step,
+    on_stack,
+    regions_of,
+)
+from tracegrad.codegen.plan.scan_strip_mining import Strips, strips_of
+from tracegrad.codegen.plan.scatter_accumulate import scatter_in_place
+from tracegrad.codegen.plan.strip_fusion import Band, bands_of, place_locals
+from tracegrad.codegen.plan.wavefront import Waves, waves_of
 from tracegrad.codegen.vecmath import RARE
-from tracegrad.codegen.waves import Waves, waves_of
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
 from tracegrad.records import record

@@ -7,8 +7,8 @@ the inputs and outputs of the region are, turn by turn:
 - constants, and the operands of a branch, are buffers of the program;
 - xs and ys are rows of such buffers: the region reads and writes them where they are;
 - a carry of few elements whose number is known (`STACK_BYTES`) is kept on the stack, where LLVM makes registers of it.
-  Another one is updated in place (`tracegrad.codegen.in_place`), or else alternates between two blocks of memory, the
-  buffer of the result and one more.
+  Another one is updated in place (`tracegrad.codegen.plan.in_place`), or else alternates between two blocks of memory,
+  the buffer of the result and one more.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import Aval
 from tracegrad.codegen.instr.safepoints import turns_between_looks
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
-from tracegrad.codegen.turns import PARALLEL_COST, Turns, turns_of, turns_of_share
-from tracegrad.codegen.waves import THREADS, Waves
+from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Turns, turns_of, turns_of_share
+from tracegrad.codegen.plan.wavefront import THREADS, Waves
 from tracegrad.ir import Node
 from tracegrad.ops import forms
 from tracegrad.records import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
-    from tracegrad.codegen.plan import Plan
-    from tracegrad.codegen.strips import Strips
+    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.scan_strip_mining import Strips
 
 __all__ = [
     "STACK_BYTES",

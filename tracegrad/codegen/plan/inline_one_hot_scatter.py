@@ -27,7 +27,7 @@ from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["ask_in_rows", "leave_out"]
 

@@ -15,10 +15,10 @@ from tracegrad.codegen.kernels.vectorize import dependent
 from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operand, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.placed import leave_out
+from tracegrad.codegen.plan.inline_one_hot_scatter import leave_out
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["find_in_one_pass"]
 

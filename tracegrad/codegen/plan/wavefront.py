@@ -18,11 +18,11 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.loopir.kernel import Kernel, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.strips import SHARE, is_plain, own_place
+from tracegrad.codegen.plan.scan_strip_mining import SHARE, is_plain, own_place
 from tracegrad.records import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["THREADS", "Waves", "waves_of"]
 

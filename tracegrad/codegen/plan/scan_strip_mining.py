@@ -17,7 +17,7 @@ from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.records import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["SHARE", "Strips", "is_plain", "own_place", "strips_of"]
 

@@ -1,4 +1,4 @@
-"""The function of words (`tracegrad.codegen.walker`) that runs a band: several kernels, strip by strip.
+"""The function of words (`tracegrad.codegen.program.interpreter`) that runs a band: several kernels, strip by strip.
 
 Its words are
 

@@ -1,8 +1,8 @@
 """Pieces of machine code: what of a plan is compiled, each found by its text, whichever program it is for.
 
-A piece is a function of words (`tracegrad.codegen.walker`). Its text shows all that its machine code depends on, with
-names in order of first use, and nothing of the program around it: sizes, constants, and where buffers are, stand in the
-words. There are two kinds:
+A piece is a function of words (`tracegrad.codegen.program.interpreter`). Its text shows all that its machine code
+depends on, with names in order of first use, and nothing of the program around it: sizes, constants, and where buffers
+are, stand in the words. There are two kinds:
 
 - a kernel over sizes that are not known. Its first words are those of its rows [low, high);
 - a part: a step that runs regions, with the kernels of a few elements that stand beside it. These are worth no function
@@ -24,9 +24,9 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symbol
 from tracegrad.codegen.loopir.kernel import Check, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.module import Part, define_part, leaves_loops, place_of
-from tracegrad.codegen.nested import Nested, Repeat, regions_of
-from tracegrad.codegen.plan import Plan, functions_of, plans_of
+from tracegrad.codegen.plan.planner import Plan, functions_of, plans_of
+from tracegrad.codegen.plan.region_steps import Nested, Repeat, regions_of
+from tracegrad.codegen.program.region_function import Part, define_part, leaves_loops, place_of
 from tracegrad.records import record
 
 __all__ = ["Piece", "kernel_piece", "part_piece"]

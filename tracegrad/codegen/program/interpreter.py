@@ -17,7 +17,7 @@ pointers are those of the program, to its inputs, its outputs and its arena; a r
                             number of the kernel's words, of partial results; of each of these its number among the
                             words, where they begin and the bytes of one; the words of the kernel, whose rows are first
     tg_step.combine         the places of a result and of the partial results, elements, chunks, the combiner's address
-    tg_step.band            see `tracegrad.codegen.bands_llvm`
+    tg_step.band            see `tracegrad.codegen.program.strip_fusion`
 
 They are compiled once, those of `TOGETHER` as one module, and kept on disk. A program is therefore words alone, besides
 its kernels.
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import Template
 
-from tracegrad.codegen.bands_llvm import band_module
+from tracegrad.codegen.program.strip_fusion import band_module
 
 __all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module", "words_of_walk"]
 

@@ -41,7 +41,7 @@ from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.lower import Arguments
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["split", "split_kernels"]
 

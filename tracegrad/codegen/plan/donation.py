@@ -1,8 +1,8 @@
 """Outputs in the memory of inputs that the caller gives away.
 
 An output of the same shape and dtype as such an input may have its memory, if the old value is dead when the new one is
-written: the conditions are those of carries that a region updates (`tracegrad.codegen.in_place`). And nothing that can
-fail may come after that: a call that a program leaves is computed again, from what the inputs were.
+written: the conditions are those of carries that a region updates (`tracegrad.codegen.plan.in_place`). And nothing that
+can fail may come after that: a call that a program leaves is computed again, from what the inputs were.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.in_place import is_safe, overwrite
 from tracegrad.codegen.loopir.kernel import Check, flattened
 from tracegrad.codegen.loopir.steps import Call, Launch
 from tracegrad.codegen.lower.symbolic_shapes import SMALL
-from tracegrad.codegen.nested import Nested, While, regions_of
+from tracegrad.codegen.plan.in_place import is_safe, overwrite
+from tracegrad.codegen.plan.region_steps import Nested, While, regions_of
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["donate", "fails_late", "step_of_check"]
 

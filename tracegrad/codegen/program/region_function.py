@@ -1,7 +1,7 @@
 """The LLVM module of a part of a plan: the regions that it runs, their kernels, and those that stand beside them.
 
-The part is a function of words (`tracegrad.codegen.walker`), and so is each region. A kernel whose work is small for
-the sizes of the call is called; one that takes longer runs in chunks (`parallel_kernel.py`).
+The part is a function of words (`tracegrad.codegen.program.interpreter`), and so is each region. A kernel whose work is
+small for the sizes of the call is called; one that takes longer runs in chunks (`parallel_kernel.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.loopir.kernel import Check, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
-from tracegrad.codegen.nested import Nested, Repeat
-from tracegrad.codegen.nested_llvm import run_nested
-from tracegrad.codegen.plan import Plan
+from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.region_steps import Nested, Repeat
+from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.records import record
 

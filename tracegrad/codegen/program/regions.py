@@ -14,8 +14,8 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.nested import Block, Branch, Looping, Nested, Once, Repeat, While
-from tracegrad.codegen.waves import THREADS
+from tracegrad.codegen.plan.region_steps import Block, Branch, Looping, Nested, Once, Repeat, While
+from tracegrad.codegen.plan.wavefront import THREADS
 
 __all__ = ["CAPACITY", "run_nested"]
 
@@ -26,7 +26,7 @@ CAPACITY = -1  # the number under which the callback is told that the rows of a 
 
 
 class Program(Protocol):
-    """What is asked of the function under construction: see `tracegrad.codegen.module`."""
+    """What is asked of the function under construction: see `tracegrad.codegen.program.region_function`."""
 
     b: ir.IRBuilder
     env: dict[str, Any]
@@ -298,7 +298,8 @@ class _Repeat(_Loop):
 
 
 class _Waves(_Repeat):
-    """A loop that runs in waves: see `tracegrad.codegen.waves`. All that it carries alternates between two blocks."""
+    """A loop that runs in waves: see `tracegrad.codegen.plan.wavefront`. All that it carries alternates between two
+    blocks."""
 
     def __init__(self, program: Program, i: int, step: Repeat):
         super().__init__(program, i, step)

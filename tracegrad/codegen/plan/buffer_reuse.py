@@ -14,7 +14,7 @@ from tracegrad.codegen.loopir.steps import Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.loopir.polynomial import Poly
-    from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.plan.planner import Plan
     from tracegrad.ir import Node
 
 __all__ = ["write_over_dying"]

@@ -17,8 +17,8 @@ from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.loopir.kernel import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
-from tracegrad.codegen.nested import Nested, Once, Repeat
-from tracegrad.codegen.plan import Plan
+from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.region_steps import Nested, Once, Repeat
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg import lu, solve, solve_triangular

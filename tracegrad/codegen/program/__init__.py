@@ -1,0 +1,1 @@
+"""The program: its bytecode, the interpreter, regions, and compilation units."""
