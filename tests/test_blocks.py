@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.passes import blocks
+from tracegrad.passes.loops import tiling as blocks
 
 rng = np.random.default_rng(0)
 

@@ -18,7 +18,7 @@ from tracegrad.avals import Aval
 from tracegrad.control.repeat import scan
 from tracegrad.ir import Graph, build, run, verify
 from tracegrad.ops.elementwise import accumulate, add, multiply, negative, sin, square, subtract, where
-from tracegrad.passes.collect import MOST_TERMS
+from tracegrad.passes.algebra.collect_terms import MOST_TERMS
 
 
 def names(graph: Graph) -> list[str]:

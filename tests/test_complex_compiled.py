@@ -15,7 +15,7 @@ from tracegrad.avals import aval_of
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE
 from tracegrad.passes import without_complex
-from tracegrad.passes.real_numbers import has_complex
+from tracegrad.passes.dtypes.legalize import has_complex
 from tracegrad.runtime.program import compile_program
 
 rng = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import pytest
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.ir import Graph, parse, run, verify
-from tracegrad.passes.share import share_loops
-from tracegrad.passes.trim import trim
+from tracegrad.passes.loops.dead_results import trim
+from tracegrad.passes.loops.fusion import share_loops
 
 rng = np.random.default_rng(0)
 

@@ -10,7 +10,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ir import parse, run
-from tracegrad.passes import simplify
+from tracegrad.passes.simplify import simplify
 
 rng = np.random.default_rng(0)
 

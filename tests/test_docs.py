@@ -122,7 +122,7 @@ def suite_on_examples() -> None:
     """Run the suite over the op, pass and rule of CONTRIBUTING's examples as if they were in the package."""
     space = run_blocks("CONTRIBUTING.md")
     from tracegrad import passes
-    from tracegrad.passes import rules
+    from tracegrad.passes.algebra import rules
 
     passes.PIPELINE = (*passes.PIPELINE, (space["move_transposes"], "an example"))
     rules.RULES += (space["row"],)

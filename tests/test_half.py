@@ -23,7 +23,7 @@ from tracegrad.ir import build, parse, run
 from tracegrad.ir.builder import recorder
 from tracegrad.ops import TABLE
 from tracegrad.passes import optimize, without_complex, without_half
-from tracegrad.passes.real_numbers import has_dtype
+from tracegrad.passes.dtypes.legalize import has_dtype
 from tracegrad.runtime import native
 from tracegrad.runtime.program import compile_program
 

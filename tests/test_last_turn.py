@@ -10,7 +10,7 @@ import pytest
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.ir import Graph, parse, run, verify
-from tracegrad.passes import last_turn
+from tracegrad.passes.regions import sink_last_iteration as last_turn
 
 rng = np.random.default_rng(0)
 

@@ -15,7 +15,7 @@ from tracegrad.ir import Graph, build, run
 from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, multiply, negative, where
 from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
 from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
-from tracegrad.passes import simplify
+from tracegrad.passes.simplify import simplify
 
 BOOL = np.dtype(bool)
 N, M = 3, 4

@@ -19,7 +19,7 @@ from tracegrad.ops import contraction, elementwise, indexing, linear, reduction
 from tracegrad.ops.elementwise import accumulate, add, exp, multiply, negative, square, subtract, tanh, where
 from tracegrad.ops.forms import Compose, Identity
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, pad, reduce_sum, reshape, slice, transpose
-from tracegrad.passes.constants import constant
+from tracegrad.passes.core.constant_folding import constant
 
 BY_NAME: dict[str, Callable[[Graph], Graph]] = {run.__name__: run for run, _ in passes.PIPELINE}
 BY_NAME["optimize"] = lambda graph: passes.optimize(graph, verify=True)

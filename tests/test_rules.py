@@ -11,8 +11,8 @@ import pytest
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir import Builder, build, verify
 from tracegrad.ops import TABLE
-from tracegrad.passes.rewrite import rewrite
-from tracegrad.passes.rules import RULES, SMALL_POWERS, Rule, algebra, is_small_power_of_two
+from tracegrad.passes.algebra.rules import RULES, SMALL_POWERS, Rule, algebra, is_small_power_of_two
+from tracegrad.passes.core.rewriter import rewrite
 
 DTYPES = {"f": ["float64", "float32"], "i": ["int64", "int8"], "u": ["uint64", "uint8"], "b": ["bool"]}
 LITERALS = {"f": [0.0, -0.0, 1.0, -1.0, 2.0, 0.3, -7.5, np.inf, -np.inf, np.nan], "i": [0, 1, -1, 7], "u": [0, 1, 7]}

@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 from tracegrad.ir import Graph
 from tracegrad.ir import verify as check
-from tracegrad.passes.blocks import run_in_blocks
-from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
-from tracegrad.passes.decompose import decompose
-from tracegrad.passes.every_turn import join_products_of_turns
-from tracegrad.passes.factored import factor_once
-from tracegrad.passes.left import read_what_is_left
-from tracegrad.passes.real_numbers import without_complex, without_half
-from tracegrad.passes.segments import join_segments
-from tracegrad.passes.share import share_loops
-from tracegrad.passes.simplify import simplify
+from tracegrad.passes.algebra.decompose import decompose
+from tracegrad.passes.dtypes.legalize import without_complex, without_half
+from tracegrad.passes.linalg.share_factorizations import factor_once
+from tracegrad.passes.linalg.small_matmul import Thresholds, unroll_small_contractions
+from tracegrad.passes.loops.batch_matmuls import join_products_of_turns
+from tracegrad.passes.loops.eliminate_residuals import read_what_is_left
+from tracegrad.passes.loops.fuse_segments import join_segments
+from tracegrad.passes.loops.fusion import share_loops
+from tracegrad.passes.loops.tiling import run_in_blocks
+from tracegrad.passes.simplify.simplify import simplify
 from tracegrad.settings import settings
 
 __all__ = [

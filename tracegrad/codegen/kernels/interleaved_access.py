@@ -17,8 +17,8 @@ class Woven:
     """The accesses of a loop over `var` that read or write the next two elements in each turn.
 
     `stores` has for both addresses of what is written so and not read the two stores, the lower first; `loads` for both
-    addresses of what is read so and not written the lower one. If there is nothing else, elements are in `any_order` in
-    the lanes of a vector.
+    addresses of what is read so and not written the lower one. If there is nothing else, elements are in
+    `layout_insensitive` in the lanes of a vector.
     """
 
     def __init__(self, body: list[Any], var: str):

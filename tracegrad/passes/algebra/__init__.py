@@ -1,0 +1,1 @@
+"""Algebraic rules: simplification, common subexpressions, masks, slices, and shapes."""

@@ -1,0 +1,117 @@
+"""Sums that a loop makes of the cotangents of an array begin with what they are added to.
+
+A loop adds up the cotangents of what is the same in all turns, beginning with zeros. Where the sum is only added to
+another array, the loop begins with that: a loop within a loop then touches what its turns touch, and not the whole
+array, twice, in every turn of the loop around it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Graph, Node
+from tracegrad.ops.elementwise import add, subtract
+from tracegrad.ops.forms import Repeat, While
+from tracegrad.ops.linear import reshape
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.passes.core.constant_folding import constant
+from tracegrad.passes.core.rewriter import shared
+
+__all__ = ["begins_with_zeros", "into_loop"]
+
+LEAST = 64  # elements of an array for which it is worth it
+
+
+def into_loop(x: Any, y: Any) -> Any:
+    """x + y, a sum whose order is free, where one is what a loop adds up beginning with zeros; or None."""
+    for total, part in ((x, y), (y, x)):
+        if is_literal(part) or is_literal(total) or part.shape != total.shape or not begins_with_zeros(part):
+            continue
+        loop, k = part.node.operands[0], part.node.picks
+        if not total.node.depends_on({loop}):
+            given = [part.builder.value(z) if isinstance(z, Node) else z for z in loop.inputs]
+            given[k] = total
+            return part.builder.emit(loop.op, tuple(given), dict(loop.params))[k]
+    return None
+
+
+def begins_with_zeros(x: Any) -> bool:
+    """Whether `x` is what a loop adds up beginning with zeros, and worth to begin with something else."""
+    if x.aval.size < LEAST or shared(x) or (place := _added_up(x.node)) is None:
+        return False
+    init = place[0].inputs[place[1]]
+    return isinstance(init, Node) and constant(x.builder.value(init)) == 0
+
+
+def _added_up(x: Node) -> tuple[Node, int] | None:
+    """The loop, and the number of its carry, that `x` is the last value of, if its turns do nothing but add to it."""
+    if x.picks is None:
+        return None
+    loop, k = x.operands[0], x.picks
+    params = dict(loop.params)
+    if loop.op is None or not isinstance(loop.op.form, While | Repeat) or k >= params["carries"]:
+        return None
+    body, cond = params["body"], params.get("cond")
+    unread = cond is None or not (cond.users()[cond.inputs[k]] or cond.inputs[k] in cond.outputs)
+    return (loop, k) if unread and _only_adds(body, k) else None
+
+
+def _only_adds(body: Graph, k: int) -> bool:
+    """Whether a turn does nothing with carry `k` but add to it, or to windows of it."""
+    users, x = body.users(), body.outputs[k]
+    while x is not body.inputs[k]:
+        step = _before(x)
+        if step is None or body.outputs.count(x) != (x is body.outputs[k]):
+            return False
+        before, readers = step
+        if before in body.outputs or not readers.issuperset(users[before]):
+            return False
+        if any(not readers.issuperset(users[reader]) for reader in readers if reader is not x and reader.op is not None
+               and not isinstance(reader.op.form, While | Repeat)):  # fmt: skip
+            return False
+        x = before
+    return body.outputs[k] is not x
+
+
+def _before(x: Node) -> tuple[Node, set[Node]] | None:
+    """What `x` is when something is added to it, and the nodes that this takes; None if `x` is nothing like that."""
+    if x.op is dynamic_update_slice:
+        base, update, *starts = x.inputs
+        between = {x}
+        while isinstance(update, Node) and update.op is reshape:
+            between.add(update)
+            update = update.inputs[0]
+        if not isinstance(update, Node) or update.op not in (add, subtract):
+            return None
+        return _of_window(x, base, update, starts, between | {update})
+    if x.op is add:
+        for before in x.inputs:
+            if isinstance(before, Node) and (before.op is None or before.op is dynamic_update_slice) and (
+                x.inputs.count(before) == 1 and before.aval == x.aval
+            ):  # fmt: skip
+                return before, {x}
+        return None
+    if (found := _added_up(x)) is None:
+        return None
+    loop, k = found
+    before = loop.inputs[k]
+    return (before, {loop, x}) if isinstance(before, Node) and loop.inputs.count(before) == 1 else None
+
+
+def _of_window(
+    x: Node, base: Any, update: Node, starts: list[Any], between: set[Node]
+) -> tuple[Node, set[Node]] | None:
+    for k, term in enumerate(update.inputs[: 1 if update.op is subtract else 2]):
+        way = set(between)
+        while isinstance(term, Node) and term.op is reshape:
+            way.add(term)
+            term = term.inputs[0]
+        if not isinstance(term, Node) or term.op is not dynamic_slice or term.inputs[0] is not base:
+            continue
+        params = dict(term.params)
+        if params["step"] == dict(x.params)["step"] and params["sizes"] == x.inputs[1].aval.shape and all(
+            a is b or (is_literal(a) and a == b) for a, b in zip(term.inputs[1:], starts)
+        ) and update.inputs[1 - k] is not update.inputs[k]:  # fmt: skip
+            return base, way | {term}
+    return None

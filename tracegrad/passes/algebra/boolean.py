@@ -1,0 +1,116 @@
+"""Logic of masks: what several of them say together, where that is less.
+
+Derivatives tell where cotangents may differ from 0 (`tracegrad.ops.forms`), part by part: within a mask, outside of it,
+and so on through all that is written in a turn. Put together, that is mostly everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ops import Op
+from tracegrad.ops.elementwise import logical_and, logical_not, logical_or
+from tracegrad.ops.linear import broadcast_to, pad, reshape
+from tracegrad.passes.core.constant_folding import constant, full_like
+from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
+
+__all__ = ["LOGIC"]
+
+DEEPEST = 4  # sides of a question, and parts of what they say together
+
+Side = tuple[Any, bool]  # what is asked, and the answer
+
+
+def _side(x: Any) -> Side:
+    """What a mask is, or what it is not."""
+    way: list[Any] = []
+    answer = True
+    while (op := producer(x)) in (reshape, broadcast_to, logical_not):
+        if op is logical_not:
+            answer = not answer
+        else:
+            way.append((op, x.shape))
+        x = operand(x)
+    if op is pad and (inside := constant(operand(x))) is not None:
+        params = dict(x.node.params)
+        if inside != params.pop("value"):
+            return (*way, *params.values(), x.shape), answer == inside
+    return (*way, node_of(x)), answer
+
+
+def _parts(x: Any, deep: int = 0) -> list[Any]:
+    """The masks that are all true where `x` is."""
+    if producer(x) is not logical_and or deep == DEEPEST:
+        return [x]
+    return [y for k in range(2) for y in _parts(operand(x, k), deep + 1)]
+
+
+def _negated(x: Any) -> Any:
+    """What a constant is not in a window, and beside it, is a constant there."""
+    if producer(x) is not pad or x.dtype.kind != "b" or (inside := constant(operand(x))) is None:
+        return None
+    params = dict(x.node.params)
+    return pad(full_like(operand(x), not inside), **{**params, "value": not params["value"]})
+
+
+def _both(x: Any, y: Any) -> Any:
+    if (found := _decided(x, y, False)) is not None or not _are_masks(x, y):
+        return found
+    first, second = ({_side(z) for z in _parts(each)} for each in (x, y))
+    if any((asked, not answer) in first for asked, answer in second):
+        return full_like(x, False)
+    return x if second <= first else y if first <= second else None
+
+
+def _either(x: Any, y: Any) -> Any:
+    if (found := _decided(x, y, True)) is not None or not _are_masks(x, y):
+        return found
+    found = _with(x, y)
+    return _with(y, x) if found is None else found
+
+
+def _decided(x: Any, y: Any, by: bool) -> Any:
+    """The answer, if one of the masks decides it; else None."""
+    for one, other in ((x, y), (y, x)):
+        if one is by and not is_literal(other) and other.dtype.kind == "b":
+            return full_like(other, by)
+    return None
+
+
+def _are_masks(x: Any, y: Any) -> bool:
+    arrays = not is_literal(x) and not is_literal(y)
+    return arrays and x.dtype.kind == y.dtype.kind == "b" and x.shape == y.shape
+
+
+def _with(total: Any, part: Any, deep: int = 0) -> Any:
+    """Where `total` is true or `part` is, if that is said with less; None if it is not."""
+    if producer(total) is logical_or:
+        if deep == DEEPEST or shared(total):
+            return None
+        for k in range(2):
+            if (found := _with(operand(total, k), part, deep + 1)) is not None:
+                return logical_or(operand(total, 1 - k), found)
+        return None
+    parts = _parts(part)
+    first, second = {_side(z) for z in _parts(total)}, {_side(z) for z in parts}
+    if first <= second:
+        return total
+    other = {(asked, not answer) for asked, answer in first - second}
+    if len(other) != 1 or not other <= second:
+        return None
+    rest = [z for z in parts if _side(z) not in other]
+    if len(first) == 1:  # beyond `total`, where `rest` is
+        return logical_or(total, _all(rest)) if rest else full_like(part, True)
+    return _all(rest) if len(first) == len(second) else None
+
+
+def _all(masks: list[Any]) -> Any:
+    found = masks[0]
+    for mask in masks[1:]:
+        found = logical_and(found, mask)
+    return found
+
+
+LOGIC: dict[Op, Callable[..., Any]] = {logical_not: _negated, logical_and: _both, logical_or: _either}

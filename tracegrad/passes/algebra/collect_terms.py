@@ -1,0 +1,231 @@
+"""Like terms in sums of cotangents.
+
+The sums that a user wrote keep their order, since a program may depend on it. The sums that a sweep makes of cotangents
+(`accumulate`) have none: they are linear combinations of values, and one with like terms is written anew, as
+
+    factor * (c1 * x1 + c2 * x2 + ...) + (x3 - x3) + constant
+
+where that takes fewer nodes. What such a sum keeps, and what it does not:
+
+- Coefficients are whole numbers: x + x + x is 3 * x, rounded once. 0.1 * x and 0.2 * x are values, not 0.3 * x.
+- nan and inf stay. Terms that cancel leave x - x behind, which is 0 where x is finite and nan where it is not.
+- It rounds, and it overflows, as some order of its terms may; where it is 0, the sign may be another.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Graph, Node
+from tracegrad.ops.elementwise import add, multiply, negative, subtract
+from tracegrad.passes.core.rewriter import Hook, Rewriter
+
+__all__ = ["MOST_TERMS", "collect"]
+
+MOST_TERMS = 16  # a sum of more is a term itself, so that the work is linear in the size of the graph
+
+
+class Sum(NamedTuple):
+    """A linear combination: whole coefficients, the values that occur with both signs, and the constants."""
+
+    terms: dict[Node, int]
+    cancelled: frozenset[Node] = frozenset()
+    constants: tuple[float, ...] = ()
+
+    def scaled(self, k: int) -> Sum:
+        return Sum({x: k * c for x, c in self.terms.items()}, self.cancelled, tuple([k * c for c in self.constants]))
+
+    def plus(self, other: Sum) -> Sum:
+        terms, cancelled = dict(self.terms), self.cancelled | other.cancelled
+        for x, c in other.terms.items():
+            before = terms.get(x, 0)
+            if before * c < 0:
+                cancelled |= {x}
+            terms[x] = before + c
+        left = terms if all(terms.values()) else {x: c for x, c in terms.items() if c}
+        return Sum(left, cancelled, (*self.constants, *other.constants))
+
+    def fits(self, dtype: np.dtype[Any]) -> bool:
+        """Whether it is short, and `dtype` has its numbers."""
+        if len(self.terms) + len(self.cancelled) + len(self.constants) > MOST_TERMS:
+            return False
+        whole, largest = _limits(dtype)
+        return max(map(abs, self.terms.values()), default=0) <= whole and sum(map(abs, self.constants)) <= largest
+
+    @property
+    def factor(self) -> int:
+        """What the coefficients have in common."""
+        return math.gcd(*self.terms.values())
+
+    @property
+    def cost(self) -> int:
+        """The number of nodes that it takes."""
+        factor = self.factor
+        products = sum(abs(c) != factor for c in self.terms.values()) + (factor > 1)
+        signs = factor == 1 and all(c < 0 for c in self.terms.values())
+        pieces = len(self.terms) + len(self.cancelled) + bool(self.constants)
+        return pieces - 1 + products + signs + len(self.cancelled)
+
+
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, Any]:
+    """Up to where `dtype` has every whole number, and its largest number."""
+    found = np.finfo(dtype)
+    return 2**found.nmant, found.max
+
+
+def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
+    """`graph` with like terms collected in the sums `free`, whose order is free; the same graph if there are none.
+
+    What is written is given to `hook`, and so is every application again.
+    """
+    chosen = _chosen(graph, free) if _may_shrink(free) else None
+    if not chosen:
+        return graph
+    collected = _Collector(graph, hook, chosen).run(graph)
+    return collected if len(collected.nodes) < len(graph.nodes) else graph
+
+
+def _may_shrink(free: set[Node]) -> bool:
+    """Whether any of the sums could take fewer nodes, which most graphs are soon known not to have.
+
+    It could not if no value is in two places of these sums, at most one operand of each is a multiple, of no sum and
+    not by -1, and there is at most one constant: then some term of every sum has the coefficient 1 or -1, so that there
+    is no common factor, and what is written takes as many sums and products as there are.
+    """
+    met: set[Node] = set()
+    literals = 0
+    for node in free:
+        multiples = 0
+        literals += len(node.inputs) - len(node.operands)
+        for x in node.operands:
+            factor = _factor(x)
+            if factor is not None:
+                multiples += 1
+                base = x.operands[0]
+                if multiples > 1 or abs(factor) == 1 or base in free or base in met or _factor(base) is not None:
+                    return True
+                met.add(base)
+            if x in met:
+                return True
+            met.add(x)
+    return literals > 1
+
+
+def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
+    """The sums to be written anew: those that become shorter, and those that are equal to an earlier one."""
+    sums = _sums(graph, free)
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node not in sums or (node in needed and node not in free):
+            needed.update(node.operands)
+    parts = {node: _parts(node, sums, needed) for node in sums if node in free and node in needed}
+    users = Counter(x for found in parts.values() for x in found)
+    seen: set[Any] = set()
+    chosen = {}
+    for node, found in parts.items():
+        total = sums[node]
+        key = (frozenset(total.terms.items()), total.cancelled, total.constants)
+        cost = total.cost
+        if key in seen or (cost < len(found) and _costs_less(cost, [users[x] for x in found])):
+            chosen[node] = total
+        seen.add(key)
+    return chosen
+
+
+def _costs_less(cost: int, users: list[int]) -> bool:
+    """Whether a sum costs less than its share of the parts that it has with so many users each, exactly."""
+    whole = math.lcm(*users)
+    return cost * whole < sum([whole // n for n in users])
+
+
+def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
+    """The sums of `free` and their multiples as linear combinations of other values."""
+    sums: dict[Node, Sum] = {}
+
+    def part(x: Any) -> Sum:
+        return Sum({}, constants=(x,)) if is_literal(x) else sums.get(x) or Sum({x: 1})
+
+    for node in graph.nodes:
+        if node in free:
+            x, y = map(part, node.inputs)
+            found = x.plus(y if node.op is add else y.scaled(-1))
+        elif (factor := _factor(node)) is not None:
+            found = part(node.inputs[0]).scaled(factor)
+        else:
+            continue
+        if found.fits(node.aval.dtype):
+            sums[node] = found
+    return sums
+
+
+def _factor(node: Node) -> int | None:
+    """The whole number by which `node` multiplies its first operand, if it does."""
+    if (node.op is not multiply and node.op is not negative) or node.aval.dtype.kind != "f":
+        return None
+    c = node.inputs[1] if node.op is multiply else -1.0
+    return int(c) if type(c) is float and c and c.is_integer() else None
+
+
+def _parts(root: Node, sums: dict[Node, Sum], needed: set[Node]) -> set[Node]:
+    """`root` and the sums and multiples that serve sums alone, from there down: what goes if it is written anew."""
+    found, stack = {root}, [root]
+    while stack:
+        inner = [x for x in stack.pop().operands if x in sums and x not in needed and x not in found]
+        found.update(inner)
+        stack += inner
+    return found
+
+
+class _Collector(Rewriter):
+    """A rewriter that writes chosen sums as linear combinations."""
+
+    def __init__(self, graph: Graph, hook: Hook, chosen: dict[Node, Sum]):
+        super().__init__(graph, hook)
+        self.chosen = chosen
+        self.position = {x: i for i, x in enumerate((*graph.inputs, *graph.nodes))}
+
+    def move(self, node: Node) -> None:
+        if node not in self.chosen:
+            super().move(node)
+            return
+        self.location = node.location
+        self.settle(node, self.written(self.chosen[node]).node)
+
+    def written(self, total: Sum) -> Any:
+        """The value of a linear combination."""
+        pieces = [*self.scaled(total), *(subtract(x, x) for x in self.values(total.cancelled))]
+        value = functools.reduce(add, pieces)
+        return add(value, functools.reduce(operator.add, total.constants)) if total.constants else value
+
+    def scaled(self, total: Sum) -> Iterator[Any]:
+        """The terms, as one value, or none."""
+        if not total.terms:
+            return
+        factor = total.factor
+        nodes = sorted(total.terms, key=self.position.__getitem__)
+        if factor == 1:
+            nodes.sort(key=lambda x: total.terms[x] < 0)
+        elif total.terms[nodes[0]] < 0:
+            factor = -factor
+        value = None
+        for node, x in zip(nodes, self.values(nodes)):
+            c = total.terms[node] // factor
+            term = x if abs(c) == 1 else multiply(x, float(abs(c)))
+            if value is None:
+                value = term if c > 0 else negative(term)
+            else:
+                value = add(value, term) if c > 0 else subtract(value, term)
+        yield value if factor == 1 else multiply(value, float(factor))
+
+    def values(self, nodes: Iterable[Node]) -> list[Any]:
+        """What stands for nodes of the graph, in its order."""
+        return [self.value(self.moved.get(x, x)) for x in nodes]

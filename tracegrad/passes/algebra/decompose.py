@@ -1,0 +1,47 @@
+"""The pass that leaves only ops the compiler computes: composite ops become their decomposition.
+
+Derivatives have been taken by now, so the ops that only speak to derivatives (`fresh`, `stop_gradient`) are their
+operand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.ir import Graph, replay
+from tracegrad.ops import Op
+from tracegrad.ops.forms import Compose, Identity, Run
+from tracegrad.ops.pieces import stack
+from tracegrad.passes.algebra.merge_slices import stacked
+from tracegrad.passes.core.rewriter import rewrite
+
+__all__ = ["decompose"]
+
+
+def decompose(graph: Graph) -> Graph:
+    """`graph` without composite ops, `fresh` and `stop_gradient`. Values may differ in the last places.
+
+    >>> from tracegrad.ir import parse
+    >>> print(decompose(parse("graph(%0: f64[5]) {\\n  %1 = mean(%0) {axes=(0,)} : f64[]\\n  return %1\\n}")))
+    graph(%0: f64[5]) {
+      %1 = reduce_sum(%0) {axes=(0,)} : f64[]
+      %2 = divide(%1, 5.0) : f64[]
+      return %2
+    }
+    """
+    found = [node for node in graph.everywhere() if isinstance(node.form, _TAKEN_APART)]
+    return rewrite(graph, _hook, forms=_TAKEN_APART) if found else graph
+
+
+_TAKEN_APART = (Compose, Identity, Run)
+
+
+def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    match op.form:
+        case Identity():
+            return operands[0]
+        case Compose(parts):
+            return (stacked(operands, **params) if op is stack else None) or parts(*operands, **params)
+        case Run() if params["inlined"]:
+            return tuple(replay(params["body"], operands)[0])
+    return None

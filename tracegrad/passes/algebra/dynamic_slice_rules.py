@@ -1,0 +1,244 @@
+"""Simplification of windows at computed places (`tracegrad.ops.windows`).
+
+What is read where something was just written is that; what is added to a window of zeros, which is the cotangent of a
+window, is written into the sum. So a turn of a loop that adds up cotangents of an array costs what it touches. In
+loops, the same is done with windows at places that are known, if they are small: outside, they are parts of kernels
+over whole arrays, as a `pad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Node
+from tracegrad.ops.elementwise import accumulate, where
+from tracegrad.ops.forms import Map, Move
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import broadcast_to, pad, reshape, slice
+from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.passes.algebra.accumulator_init import begins_with_zeros
+from tracegrad.passes.algebra.shape_rules import rule_for
+from tracegrad.passes.core.constant_folding import constant, full_like, is_zero, reshaped
+from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, producer
+
+__all__ = ["into_array", "into_sum", "with_term_again"]
+
+Shape = tuple[int, ...]
+
+LEAST = 256  # elements of an array of which it is worth to touch a part only
+SMALL = 16  # times a window that is small
+MOST_MET = 100  # what is looked through for windows
+
+
+def into_sum(x: Any, y: Any) -> Any:
+    """x + y, a sum whose order is free, where one is a window in zeros; or None."""
+    for total, part in ((x, y), (y, x)):
+        if is_literal(total):
+            continue
+        if producer(part) is dynamic_update_slice and constant(operand(part)) == 0:
+            return _with_added(total, operand(part, 1), _starts(part, 2), _step(part))
+        if (term := _term(part)) is not None and _is_in_zeros(part):
+            update = full_like(operand(part, 1), term) if is_literal(term) else term
+            return _with_added(accumulate(total, operand(part)), update, _starts(part, 2), _step(part))
+        if (padded := _small_part(part, total, 0)) is not None:
+            return _patched(total, _added(_inside(total, padded), operand(part)), padded)
+    return None
+
+
+def _with_added(total: Any, update: Any, starts: Sequence[Any], step: Shape) -> Any:
+    """`total` with `update` added to a window of it: before what was added to other windows, if that window had just
+    been written."""
+    window = update.shape, starts, step
+    above, x = [], total
+    while (term := _term(x)) is not None:
+        above.append((term, operand(x, 1).shape, _starts(x, 2), _step(x)))
+        x = operand(x)
+        if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, window):
+            x = dynamic_update_slice(operand(x), _added(operand(x, 1), update), *starts, step=step)
+            for more, sizes, places, steps in reversed(above):
+                x = dynamic_update_slice(
+                    x, _added(dynamic_slice(x, *places, sizes=sizes, step=steps), more), *places, step=steps
+                )
+            return x
+    before = dynamic_slice(total, *starts, sizes=update.shape, step=step)
+    return dynamic_update_slice(total, _added(before, update), *starts, step=step)
+
+
+def _term(x: Any) -> Any:
+    """What `x` adds to a window of its first operand, in a sum whose order is free; None if it does something else."""
+    if producer(x) is not dynamic_update_slice or not is_free(total := operand(x, 1)):
+        return None
+    places = total.shape, _starts(x, 2), _step(x)
+    for k in range(2):
+        before = operand(total, k)
+        if producer(before) is dynamic_slice and node_of(operand(before)) is node_of(operand(x)):
+            return operand(total, 1 - k) if _is_window(before, 1, before.shape, places) else None
+    return None
+
+
+def with_term_again(x: Any, instead: Callable[[Any], Any]) -> Any:
+    """The sum `x`, in which a term is added to a window of something, with something `instead` of that; None if it is
+    no such sum, or there is nothing instead."""
+    if (term := _term(x)) is None or (found := instead(operand(x))) is None:
+        return None
+    return _with_added(found, term, _starts(x, 2), _step(x))
+
+
+def _is_in_zeros(x: Any) -> bool:
+    """Whether `x` is nothing but windows in zeros, or added to what a loop makes of zeros."""
+    while _term(x) is not None:
+        x = operand(x)
+    return (producer(x) is dynamic_update_slice and constant(operand(x)) == 0) or begins_with_zeros(x)
+
+
+def _added(before: Any, update: Any) -> Any:
+    return update if constant(before) == 0 else accumulate(before, _nothing_elsewhere(update))
+
+
+def _nothing_elsewhere(x: Any) -> Any:
+    """`x`, which is added, with -0.0 for the 0 that a mask leaves elsewhere: to add that changes no bit."""
+    if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and is_zero(operand(x, 2)):
+        return where(operand(x), operand(x, 1), -0.0)
+    return x
+
+
+def into_array(condition: Any, x: Any, y: Any) -> Any:
+    """`where(condition, x, y)` in a loop, where that is `y` with a window of `x`: a small one, or one that can be
+    written in place; or None."""
+    padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False, 1)
+    if padded is None or constant(operand(condition)) is not True or y.dtype.kind == "b":
+        return None
+    if _small_part(condition, y, False) is None and (is_literal(x) or not _can_be_written(y, x, padded)):
+        return None
+    update = _inside(y if is_literal(x) else x, padded)
+    return _patched(y, full_like(update, x) if is_literal(x) else update, padded) if update.dtype == y.dtype else None
+
+
+def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
+    """Whether an array can be written in place, and `x` is computed of no more of it than the elements that it stands
+    for, and of what is small."""
+    if array.node in getattr(array.builder, "swapped", ()):
+        return False  # the array stays as it is for another one
+    place, sizes = _places(padded), operand(padded).shape
+    met, waiting = set[Node](), [(x.node, True)]  # and whether it is read at the same indices
+    while waiting and len(met) < MOST_MET:
+        node, along = waiting.pop()
+        met.add(node)
+        if node is array.node:
+            return False
+        if array.node in node.operands and node.op in (slice, dynamic_slice, gather):
+            params = dict(node.params)
+            same = node.op is slice and (params["start"], params["step"]) == place and node.aval.shape == sizes
+            if not (same and along) and SMALL * node.aval.size > array.aval.size:
+                return False
+        elif isinstance(node.form, Map | Move):
+            along &= isinstance(node.form, Map) or node.op in (reshape, broadcast_to, pad)
+            waiting += [(y, along) for y in node.operands if y not in met]
+    return not waiting
+
+
+def _small_part(part: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
+    """The pad that makes the array `part`, of `value` but for a small window, in a loop beside `whole`; or None."""
+    if producer(part) is not pad or not in_loop(part) or constant(whole) is not None:
+        return None
+    inner, size = operand(part).aval.size, whole.aval.size
+    small = part.shape == whole.shape and size >= LEAST and 0 < times * inner <= size
+    return part if small and dict(part.node.params)["value"] == value else None
+
+
+def _inside(x: Any, padded: Any) -> Any:
+    """The elements of `x` where `padded` has those of its operand."""
+    start, step = _places(padded)
+    stop = tuple([a + (n - 1) * s + 1 for a, n, s in zip(start, operand(padded).shape, step)])
+    return slice(x, start=start, stop=stop, step=step)
+
+
+def _patched(x: Any, update: Any, padded: Any) -> Any:
+    start, step = _places(padded)
+    return dynamic_update_slice(x, update, *start, step=step)
+
+
+def _places(padded: Any) -> tuple[Shape, Shape]:
+    params = dict(padded.node.params)
+    return tuple(params["low"]), tuple([g + 1 for g in params["interior"]])
+
+
+def _starts(x: Any, first: int) -> list[Any]:
+    return [operand(x, k) for k in range(first, len(x.node.inputs))]
+
+
+def _step(x: Any) -> Shape:
+    step: Shape = dict(x.node.params)["step"]
+    return step
+
+
+def _fail(starts: Sequence[Any]) -> bool:
+    """Whether starts are indices that may be out of range: then something has to ask for them."""
+    return any(not is_literal(a) and producer(a) is counted for a in starts)
+
+
+def _written(starts: Sequence[Any], shape: Shape, window: Shape, step: Shape) -> list[Any]:
+    """Starts that are known, as literals: an axis that the window fills begins at 0."""
+    found = []
+    for a, n, m, s in zip(starts, shape, window, step):
+        known = 0 if n == m and s == 1 and not _fail([a]) else a if is_literal(a) else constant(a)
+        found.append(a if known is None else known)
+    return found
+
+
+def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
+    return any((is_literal(x) != is_literal(y)) or (x != y if is_literal(x) else node_of(x) is not node_of(y))
+               for x, y in zip(xs, ys))  # fmt: skip
+
+
+@rule_for(counted)
+def _(x: Any, *, length: int, axis: int) -> Any:
+    index = constant(x)
+    if type(index) is int:
+        return full_like(x, index % length) if -length <= index < length else None
+    return x if producer(x) is counted and dict(x.node.params)["length"] == length else None
+
+
+@rule_for(dynamic_slice)
+def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
+    if x.shape == sizes and not _fail(starts):
+        return x
+    known = _written(starts, x.shape, sizes, step)
+    if all(is_literal(a) for a in known):
+        stop = tuple([a + (m - 1) * s + 1 if m else a for a, m, s in zip(known, sizes, step)])
+        return slice(x, start=tuple(known), stop=stop, step=step)
+    if _unlike(known, starts):
+        return dynamic_slice(x, *known, sizes=sizes, step=step)
+    if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, (sizes, starts, step)):
+        return operand(x, 1)
+    return None if _fail(starts) else reshaped(x, sizes)
+
+
+@rule_for(dynamic_update_slice)
+def _(x: Any, update: Any, *starts: Any, step: Shape) -> Any:
+    if update.shape == x.shape and not _fail(starts):
+        return update
+    if (0 in update.shape or _same_everywhere(x, update)) and not _fail(starts):
+        return x
+    known = _written(starts, x.shape, update.shape, step)
+    if _unlike(known, starts):
+        return dynamic_update_slice(x, update, *known, step=step)
+    if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, (update.shape, starts, step)):
+        return dynamic_update_slice(operand(x), update, *starts, step=step)
+    if producer(update) is dynamic_slice and node_of(operand(update)) is node_of(x):
+        return x if _is_window(update, 1, update.shape, (update.shape, starts, step)) else None
+    return None
+
+
+def _is_window(x: Any, first: int, shape: Shape, window: tuple[Shape, Sequence[Any], Shape]) -> bool:
+    """Whether what `x` reads or writes, of `shape` and from its operands `first` on, is this window."""
+    sizes, starts, step = window
+    return shape == sizes and _step(x) == step and not _unlike(_starts(x, first), starts)
+
+
+def _same_everywhere(x: Any, y: Any) -> bool:
+    """Whether both hold one value, which is the same to the bit."""
+    value = constant(x)
+    return value is not None and repr(value) == repr(constant(y))

@@ -1,0 +1,139 @@
+"""Sums of what masks have divided: the parts of an array, put together again, are the array.
+
+Where traced code writes to a part of an array, a sweep divides the cotangent of the array in that of the part and that
+of the rest, and adds them where both come from one array. If nothing happens to either in between, that is the
+cotangent as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.elementwise import accumulate, where
+from tracegrad.ops.linear import pad, slice
+from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.passes.algebra.dynamic_slice_rules import with_term_again
+from tracegrad.passes.core.constant_folding import constant, is_zero
+from tracegrad.passes.core.rewriter import is_free, node_of, operand, producer, shared
+
+__all__ = ["into_choice", "into_undivided"]
+
+DEEPEST = 4  # sums within sums, and choices within choices, that are looked through
+
+
+def into_choice(x: Any, y: Any) -> Any:
+    """x + y, a sum whose order is free, where each is 0 wherever the other need not be; or None.
+
+    A sweep makes it of a part of a row that is replaced, and of what is left of the row. Where the sum is 0, its sign
+    may be another.
+    """
+    if producer(x) is not where or producer(y) is not where or node_of(operand(x)) is not node_of(operand(y)):
+        return None
+    for first, second in ((x, y), (y, x)):
+        picked = operand(first, 1), operand(second, 2)
+        if is_zero(operand(first, 2)) and is_zero(operand(second, 1)) and not all(map(is_literal, picked)):
+            return where(operand(x), *picked)
+    return None
+
+
+class _Part(NamedTuple):
+    """The elements of an array that masks let through, from the outermost on; each with the side where they are."""
+
+    array: Any
+    masks: list[tuple[Any, bool]]
+
+    @property
+    def sides(self) -> set[Any]:
+        return {(_known(mask), side) for mask, side in self.masks}
+
+
+def _known(mask: Any) -> Any:
+    """What tells a mask from others: where it is true, if that is a window."""
+    if isinstance(mask, tuple):
+        return mask
+    inside = constant(operand(mask)) if producer(mask) is pad else None
+    params = dict(mask.node.params)
+    return _window(params, mask.shape) if inside is True and not params["value"] else node_of(mask)
+
+
+def _window(params: dict[str, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    return params["low"], params["high"], params["interior"], shape
+
+
+def _part(x: Any) -> _Part:
+    masks: list[tuple[Any, bool]] = []
+    while len(masks) < DEEPEST:
+        if producer(x) is pad and (array := _padded(x)) is not None:
+            masks.append((_window(dict(x.node.params), x.shape), True))
+            x = array
+            continue
+        if producer(x) is dynamic_update_slice and (place := _emptied(x)) is not None:
+            masks.append((place, False))
+            x = operand(x)
+            continue
+        side = producer(x) is where and is_zero(operand(x, 2))
+        inside = operand(x, 1 if side else 2) if side or (producer(x) is where and is_zero(operand(x, 1))) else None
+        if inside is None or is_literal(inside):
+            break
+        masks.append((operand(x), side))
+        x = inside
+    return _Part(x, masks)
+
+
+def _emptied(x: Any) -> Any:
+    """The window of an array that `x` has zeros in; or None."""
+    starts, step = x.node.inputs[2:], dict(x.node.params)["step"]
+    if not is_zero(operand(x, 1)) or not all(map(is_literal, starts)):
+        return None
+    ends = [a + (m - 1) * s + 1 for a, m, s in zip(starts, operand(x, 1).shape, step)]
+    high, interior = (n - b for n, b in zip(x.shape, ends)), (s - 1 for s in step)
+    return _window({"low": starts, "high": tuple(high), "interior": tuple(interior)}, x.shape)
+
+
+def _padded(x: Any) -> Any:
+    """The array of which `x` has a window, and zeros beside it; or None."""
+    params, inner = dict(x.node.params), operand(x)
+    if params["value"] != 0 or producer(inner) is not slice or operand(inner).shape != x.shape:
+        return None
+    place = dict(inner.node.params)
+    alike = place["start"] == params["low"] and all(a == b + 1 for a, b in zip(place["step"], params["interior"]))
+    return operand(inner) if alike else None
+
+
+def into_undivided(x: Any, y: Any) -> Any:
+    """x + y, a sum whose order is free, where one and a term of the other are the two parts in which a mask divides
+    something; or None. Where the sum is 0, its sign may be another."""
+    for total, part in ((x, y), (y, x)):
+        if producer(part) in (where, pad) and not is_literal(total):
+            found = _part(part)
+            if found.masks and (whole := _with(total, found)) is not None:
+                return whole
+    return None
+
+
+def _with(total: Any, part: _Part, deep: int = 0) -> Any:
+    """`total` with a part added to the term that is the other one; None if there is none."""
+    if producer(total) in (where, pad, dynamic_update_slice) and (found := _joined(_part(total), part)) is not None:
+        return found
+    if deep == DEEPEST or is_literal(total) or shared(total):
+        return None
+    if is_free(total):
+        for k in range(2):
+            if (found := _with(operand(total, k), part, deep + 1)) is not None:
+                return accumulate(operand(total, 1 - k), found)
+    return with_term_again(total, lambda before: _with(before, part, deep + 1))
+
+
+def _joined(x: _Part, y: _Part) -> Any:
+    """Two parts of one array as one, if a mask divides that; else None."""
+    apart = x.sides ^ y.sides
+    if node_of(x.array) is not node_of(y.array) or len(apart) != 2 or len({mask for mask, _ in apart}) != 1:
+        return None
+    whole = x.array
+    for mask, side in reversed(y.masks):
+        if (_known(mask), side) not in apart:
+            if isinstance(mask, tuple):
+                return None
+            whole = where(mask, whole, 0.0) if side else where(mask, 0.0, whole)
+    return whole

@@ -1,0 +1,138 @@
+"""Simplification of pieces that are put together: what lay side by side in one array is a part of that array.
+
+Turns of a loop that gave a number each leave such pieces behind, and the derivative of reading an array piece by piece
+is a sum of pieces, each in its place among zeros.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, slice
+from tracegrad.passes.algebra.shape_rules import rule_for
+from tracegrad.passes.core.constant_folding import constant, reshaped
+from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
+
+__all__ = ["into_place", "stacked"]
+
+Shape = tuple[int, ...]
+
+
+@rule_for(concatenate)
+def _(*xs: Any, axis: int) -> Any:
+    pieces = [x for x in xs if x.shape[axis]]
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else xs[0]
+    if len(pieces) < len(xs):
+        return concatenate(*pieces, axis=axis)
+    value = _value(xs)
+    if value is not None:
+        return reshaped(xs[0], concatenate.aval(*(x.aval for x in xs), axis=axis).shape)
+    if all(x.node is xs[0].node for x in xs) and xs[0].shape[axis] == 1:
+        return broadcast_to(xs[0], shape=_with(xs[0].shape, axis, len(xs)))
+    joined = _joined(xs, axis)
+    return None if len(joined) == len(xs) else concatenate(*joined, axis=axis)
+
+
+def stacked(xs: Sequence[Any], axis: int) -> Any:
+    """The arrays along a new axis, some of which are neighbours along that axis of one array; None if none are."""
+    if any(producer(x) is not reshape or producer(operand(x)) is not slice for x in xs[:2]) or len(xs) < 2:
+        return None
+    shape = (*xs[0].shape[:axis], 1, *xs[0].shape[axis:])
+    parts = [_cut(x, shape) or reshape(x, shape=shape) for x in xs]
+    joined = _joined(parts, axis)
+    if len(joined) == len(xs):
+        return None
+    return concatenate(*joined, axis=axis) if len(joined) > 1 else joined[0]
+
+
+def _cut(x: Any, shape: Shape) -> Any:
+    """The part of an array that `x` is, if it has this shape there."""
+    found = operand(x) if producer(x) is reshape and producer(operand(x)) is slice else None
+    return found if found is not None and found.shape == shape else None
+
+
+def into_place(x: Any, y: Any) -> Any:
+    """x + y, a sum whose order is free, where both are pieces among zeros that become one; or None.
+
+    Where the sum is 0, its sign may be another.
+    """
+    if producer(x) is not pad or producer(y) is not pad or shared(x) or shared(y) or x.dtype != y.dtype:
+        return None
+    places = [_place(v) for v in (x, y)]
+    if None in places:
+        return None
+    for first, second in ((x, y), (y, x)):
+        axis = _side_by_side(first, second)
+        if axis is not None:
+            return _both(first, second, axis)
+    return None
+
+
+def _both(x: Any, y: Any, axis: int) -> Any:
+    """Two padded pieces as one, if they are a part of one array or hold one value."""
+    pieces = operand(x), operand(y)
+    shape = _with(pieces[0].shape, axis, sum(v.shape[axis] for v in pieces))
+    value = _value(pieces)
+    if value is not None:
+        joined = reshaped(pieces[0], shape)
+    elif _follows(*pieces, axis):
+        joined = _reaching(pieces[0], _param(pieces[1], "stop"))
+    else:
+        return None
+    return pad(joined, low=_param(x, "low"), high=_param(y, "high"), interior=_param(x, "interior"), value=0.0)
+
+
+def _place(x: Any) -> tuple[Shape, Shape] | None:
+    """How much lies before and behind a piece among zeros, along each axis."""
+    known = not any(_param(x, "interior")) and repr(_param(x, "value")) in ("0", "0.0")
+    return (_param(x, "low"), _param(x, "high")) if known else None
+
+
+def _side_by_side(x: Any, y: Any) -> int | None:
+    """The axis along which the piece in `y` begins where that in `x` ends, if there is one."""
+    sizes = [tuple(zip(_param(v, "low"), operand(v).shape)) for v in (x, y)]
+    other = [k for k, (a, b) in enumerate(zip(*sizes)) if a != b]
+    if len(other) != 1:
+        return None
+    (low, size), (begin, _) = (found[other[0]] for found in sizes)
+    return other[0] if begin == low + size else None
+
+
+def _joined(xs: Sequence[Any], axis: int) -> list[Any]:
+    """The pieces, with one for those that follow each other in the array they are of."""
+    found, first = list[Any](), xs[0]
+    for x, behind in itertools.zip_longest(xs, xs[1:]):
+        if behind is None or not _follows(x, behind, axis):
+            found.append(first if x is first else _reaching(first, _param(x, "stop")))
+            first = behind
+    return found
+
+
+def _follows(x: Any, y: Any, axis: int) -> bool:
+    """Whether `y` begins in an array where `x` ends, which are slices of it."""
+    if producer(x) is not slice or producer(y) is not slice or node_of(operand(x)) is not node_of(operand(y)):
+        return False
+    ends = [tuple(zip(_param(v, "start"), _param(v, "stop"), _param(v, "step"))) for v in (x, y)]
+    (_, end, step), (at, _, other) = (found[axis] for found in ends)
+    return at == end and step == other == 1 and all(a == b for k, (a, b) in enumerate(zip(*ends)) if k != axis)
+
+
+def _reaching(x: Any, stop: Shape) -> Any:
+    return slice(operand(x), start=_param(x, "start"), stop=stop, step=_param(x, "step"))
+
+
+def _value(xs: Sequence[Any]) -> Any:
+    """The one value that all of them hold; None if there is none."""
+    first = constant(xs[0])
+    return first if first is not None and all(repr(constant(x)) == repr(first) for x in xs[1:]) else None
+
+
+def _with(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _param(x: Any, name: str) -> Any:
+    return dict(x.node.params)[name]

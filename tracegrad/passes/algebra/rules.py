@@ -1,0 +1,250 @@
+"""The algebra of elementwise ops: a table of text, one line a rule, `left -> right`.
+
+The contract of a row:
+
+- It holds for every value of the dtype kinds it names, ±0, ±inf, nan and denormals included: both sides have the same
+  bits, but for the sign and payload of a nan. A row that rounds otherwise says by how many units in the last place.
+- The right side is never dearer than the left, and no chain of rows leads back to where it began.
+- `x`, `y`, `z`, `w` stand for any operand; `c` for a literal; `p` for a literal that is a small power of two, so that
+  its reciprocal is exact. Equal names stand for equal operands. A number stands for itself, sign of zero included.
+- Ops on literals alone are folded when the right side is built.
+
+The suite evaluates every row on all special values of every dtype it is for, and checks that it fires.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Node, Value
+from tracegrad.ops import TABLE, Op
+from tracegrad.records import record
+
+__all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
+
+
+@record(frozen=True)
+class Rule:
+    """One row: `kinds` are those of the dtype of `x` ("f" float, "i" and "u" integers, "b" boolean)."""
+
+    left: str
+    right: str
+    kinds: str = "f"
+    ulps: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.left} -> {self.right}"
+
+
+RULES: tuple[Rule, ...] = (
+    # Literals stand on the right of commutative ops, so that the rows below need one form only.
+    Rule("add(c, x)", "add(x, c)", "fiu"),
+    Rule("multiply(c, x)", "multiply(x, c)", "fiu"),
+    # Neutral elements. x + 0.0 is not here: it turns -0.0 into 0.0.
+    Rule("add(x, -0.0)", "x"),
+    Rule("add(x, 0)", "x", "iu"),
+    Rule("subtract(x, 0)", "x", "fiu"),
+    Rule("subtract(-0.0, x)", "negative(x)"),
+    Rule("multiply(x, 1)", "x", "fiu"),
+    Rule("divide(x, 1)", "x"),
+    Rule("power(x, 1)", "x", "fiu"),
+    Rule("logical_and(x, True)", "x", "b"),
+    Rule("logical_and(True, x)", "x", "b"),
+    Rule("logical_or(x, False)", "x", "b"),
+    Rule("logical_or(False, x)", "x", "b"),
+    # Signs.
+    Rule("negative(negative(x))", "x", "fiu"),
+    Rule("multiply(x, -1)", "negative(x)", "fi"),
+    Rule("divide(x, -1)", "negative(x)"),
+    Rule("add(x, negative(y))", "subtract(x, y)", "fiu"),
+    Rule("add(negative(x), y)", "subtract(y, x)", "fiu"),
+    Rule("subtract(x, negative(y))", "add(x, y)", "fiu"),
+    Rule("multiply(negative(x), negative(y))", "multiply(x, y)", "fiu"),
+    Rule("multiply(negative(x), c)", "multiply(x, negative(c))", "f"),
+    Rule("divide(negative(x), negative(y))", "divide(x, y)"),
+    Rule("divide(negative(x), c)", "divide(x, negative(c))"),
+    Rule("divide(c, negative(x))", "divide(negative(c), x)"),
+    Rule("negative(multiply(x, c))", "multiply(x, negative(c))"),
+    Rule("negative(divide(x, c))", "divide(x, negative(c))"),
+    Rule("negative(divide(c, x))", "divide(negative(c), x)"),
+    Rule("negative(multiply(negative(x), y))", "multiply(x, y)", "fiu"),
+    Rule("negative(divide(negative(x), y))", "divide(x, y)"),
+    Rule("square(negative(x))", "square(x)", "fiu"),
+    Rule("square(absolute(x))", "square(x)", "fiu"),
+    Rule("absolute(negative(x))", "absolute(x)", "fi"),
+    Rule("absolute(absolute(x))", "absolute(x)", "fiu"),
+    Rule("absolute(square(x))", "square(x)"),
+    # Cheaper ops. To NumPy a power with a scalar exponent of 2, -1 or 0.5 is square, reciprocal or sqrt, also at -0.0
+    # and -inf, where C's pow(x, 0.5) is 0.0 and inf.
+    Rule("multiply(x, x)", "square(x)", "fiu"),
+    Rule("divide(1, x)", "reciprocal(x)"),
+    Rule("divide(x, p)", "multiply(x, reciprocal(p))"),
+    Rule("power(x, 2)", "square(x)", "fiu"),
+    Rule("power(x, -1)", "reciprocal(x)"),
+    Rule("power(x, 0.5)", "sqrt(x)"),
+    Rule("power(x, 3)", "multiply(x, square(x))", "f", ulps=2),
+    # What is kept of numbers is rounded by that.
+    Rule("half_bits(round_to_half(x))", "half_bits(x)"),
+    Rule("round_to_half(round_to_half(x))", "round_to_half(x)"),
+    # Choices.
+    Rule("where(x, y, y)", "y", "b"),
+    Rule("where(logical_not(x), y, z)", "where(x, z, y)", "b"),
+    Rule("where(x, where(x, y, w), z)", "where(x, y, z)", "b"),
+    Rule("where(x, y, where(x, w, z))", "where(x, y, z)", "b"),
+    Rule("maximum(x, x)", "x", "fiu"),
+    Rule("minimum(x, x)", "x", "fiu"),
+    # Logic. Only equality may be negated: the order relations are all false on nan.
+    Rule("logical_not(logical_not(x))", "x", "b"),
+    Rule("logical_not(equal(x, y))", "not_equal(x, y)", "fiub"),
+    Rule("logical_not(not_equal(x, y))", "equal(x, y)", "fiub"),
+    Rule("logical_and(x, x)", "x", "b"),
+    Rule("logical_or(x, x)", "x", "b"),
+    Rule("not_equal(x, x)", "isnan(x)"),
+)
+
+
+SMALL_POWERS = frozenset(s * 2.0**n for n in range(-3, 4) for s in (1, -1))
+
+
+def is_small_power_of_two(x: Any) -> bool:
+    """Whether `x` is a float of ±1/8, ±1/4, ... ±8.
+
+    Divisors come from sizes too. A size up to 8 is a constant of a kernel and a larger one is not, so the form of a
+    graph must not depend on whether a larger one is a power of two.
+    """
+    return type(x) is float and x in SMALL_POWERS
+
+
+# -- compiled rows -----------------------------------------------------------------------------------
+_LITERAL = object()
+
+Matcher = Callable[[Any, dict[str, Any]], bool]
+
+_LITERAL_NAMES: dict[str, Callable[[Any], bool]] = {"c": is_literal, "p": is_small_power_of_two}
+
+
+def _matcher(pattern: ast.expr) -> Matcher:
+    """A function that tells whether a node or literal has the form of `pattern`, and binds the names in it."""
+    if isinstance(pattern, ast.Name):
+        return _name_matcher(pattern.id)
+    if isinstance(pattern, ast.Call):
+        assert isinstance(pattern.func, ast.Name)
+        return _call_matcher(TABLE[pattern.func.id], [_matcher(a) for a in pattern.args])
+    wanted = ast.literal_eval(pattern)
+    negative = math.copysign(1, wanted) < 0
+    return lambda x, env: is_literal(x) and x == wanted and (math.copysign(1, x) < 0) == negative
+
+
+def _name_matcher(name: str) -> Matcher:
+    condition = _LITERAL_NAMES.get(name)
+
+    def match(x: Any, env: dict[str, Any]) -> bool:
+        if condition and not condition(x):
+            return False
+        bound = env.setdefault(name, x)
+        return bound is x or (is_literal(x) and is_literal(bound) and repr(x) == repr(bound))
+
+    return match
+
+
+def _call_matcher(op: Op, operands: list[Matcher]) -> Matcher:
+    def match(x: Any, env: dict[str, Any]) -> bool:
+        return isinstance(x, Node) and x.op is op and all(m(i, env) for m, i in zip(operands, x.inputs))
+
+    return match
+
+
+def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
+    """A function that builds what `pattern` says of the bound names; None where an op would be left without arrays."""
+    if isinstance(pattern, ast.Name):
+        return lambda env: env[pattern.id]
+    assert isinstance(pattern, ast.Call)
+    assert isinstance(pattern.func, ast.Name)
+    op, operands = TABLE[pattern.func.id], [_constructor(a) for a in pattern.args]
+
+    def construct(env: dict[str, Any]) -> Any:
+        built = [make(env) for make in operands]
+        if len(built) == 3 and is_literal(built[1]) and is_literal(built[2]):
+            return None
+        return op(*built)
+
+    return construct
+
+
+class _Row:
+    """A rule made ready: operand matchers, the constructor, and what each operand must come from."""
+
+    def __init__(self, rule: Rule):
+        left = ast.parse(rule.left, mode="eval").body
+        assert isinstance(left, ast.Call)
+        assert isinstance(left.func, ast.Name)
+        self.rule = rule
+        self.op = TABLE[left.func.id]
+        self.heads = [_head(a) for a in left.args]
+        self.matchers = [_matcher(a) for a in left.args]
+        self.construct = _constructor(ast.parse(rule.right, mode="eval").body)
+
+    def may_match(self, heads: Sequence[Any]) -> bool:
+        """Whether operands that come from `heads` can match."""
+        return all(wanted is None or wanted is head for wanted, head in zip(self.heads, heads))
+
+    def apply(self, operands: tuple[Any, ...]) -> Any:
+        """The right side for `operands`, or None where the left side does not match."""
+        env: dict[str, Any] = {}
+        for match, x in zip(self.matchers, operands):
+            if not match(x.node if isinstance(x, Value) else x, env):
+                return None
+        x = env["x"]
+        if not isinstance(x, Node) or x.aval.dtype.kind not in self.rule.kinds:
+            return None
+        builder = next(v.builder for v in operands if isinstance(v, Value))
+        return self.construct({k: builder.value(v) if isinstance(v, Node) else v for k, v in env.items()})
+
+
+def _head(pattern: ast.expr) -> Any:
+    """The op that `pattern` asks for, `_LITERAL` for a literal, None for anything."""
+    if isinstance(pattern, ast.Call):
+        assert isinstance(pattern.func, ast.Name)
+        return TABLE[pattern.func.id]
+    return None if isinstance(pattern, ast.Name) and pattern.id not in _LITERAL_NAMES else _LITERAL
+
+
+def _index() -> dict[Op, list[_Row]]:
+    rows: dict[Op, list[_Row]] = {}
+    for rule in RULES:
+        row = _Row(rule)
+        rows.setdefault(row.op, []).append(row)
+    return rows
+
+
+_ROWS = _index()
+
+
+def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The hook of the table: the right side of the first row whose left side matches, or None.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.core.rewriter import rewrite
+    >>> print(rewrite(parse("graph(%0: f64[3]) {\\n  %1 = divide(%0, 4.0) : f64[3]\\n  return %1\\n}"), algebra))
+    graph(%0: f64[3]) {
+      %1 = multiply(%0, 0.25) : f64[3]
+      return %1
+    }
+    """
+    if op not in _ROWS:
+        return None
+    for row in _rows_for(op, *[x.node.op if isinstance(x, Value) else _LITERAL for x in operands]):
+        if (found := row.apply(operands)) is not None:
+            return found
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _rows_for(op: Op, *heads: Any) -> list[_Row]:
+    """The rows for an op whose operands come from `heads` that can match: most are ruled out here."""
+    return [row for row in _ROWS[op] if row.may_match(heads)]

@@ -1,0 +1,355 @@
+"""Simplification of ops that move data or reduce it: Python predicates, a section per op.
+
+Each rule takes the operand and the params of one application and returns something simpler, or None. Most keep every
+bit; those that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round differently,
+as any order of summation may. What moves, moves towards the outputs and to where there are fewer elements:
+`broadcast_to` sinks below elementwise ops and reductions, `reshape` sinks below `broadcast_to`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ir import Value
+from tracegrad.ops.elementwise import add, multiply
+from tracegrad.ops.factorizations import cholesky_pullback
+from tracegrad.ops.forms import Fold, Scan
+from tracegrad.ops.linear import (
+    broadcast_to,
+    cast,
+    concatenate,
+    flip,
+    pad,
+    reduce_sum,
+    reshape,
+    slice,
+    transpose,
+)  # fmt: skip
+from tracegrad.ops.op import TABLE, Op
+from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_reduction, full_like, reshaped
+from tracegrad.passes.core.rewriter import operand, producer, shared
+
+__all__ = ["BY_OP", "hoist_broadcast"]
+
+Shape = tuple[int, ...]
+LONG = 512  # elements of a sum that may be of shorter ones
+
+BY_OP: dict[Op, Callable[..., Any]] = {}
+
+
+def rule_for(op: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a rule into the table under the op it simplifies."""
+
+    def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
+        BY_OP[op] = rule
+        return rule
+
+    return declare
+
+
+def _param(x: Any, name: str) -> Any:
+    return next(v for k, v in x.node.params if k == name)
+
+
+def _long(shape: Shape) -> Shape:
+    """The sizes other than one."""
+    return tuple(n for n in shape if n != 1)
+
+
+# -- values without operands ---------------------------------------------------------------------------
+@rule_for(cast)
+def _(x: Any, *, dtype: str) -> Any:
+    if x.dtype.name == dtype:
+        return x
+    op = producer(x)
+    if op is cast:
+        first = operand(x).dtype
+        if _exact(first, x.dtype) and (first.name == dtype or _exact(first, np.dtype(dtype))):
+            return cast(operand(x), dtype=dtype)
+    if op is broadcast_to:
+        return broadcast_to(cast(operand(x), dtype=dtype), shape=x.shape)
+    return fold_cast(x, dtype=dtype)
+
+
+def _exact(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether `target` holds every value of `source`; NumPy's "safe" but for 64-bit integers as float64."""
+    return np.can_cast(source, target, "safe") and not (
+        source.kind in "iu" and source.itemsize == 8 and target.kind == "f"
+    )
+
+
+# -- reshape, transpose, broadcast_to -----------------------------------------------------------------
+@rule_for(reshape)
+def _(x: Any, *, shape: Shape) -> Any:
+    if x.shape == shape:
+        return x
+    op = producer(x)
+    if op is reshape:
+        return reshape(operand(x), shape=shape)
+    if op is broadcast_to and (found := _reshape_of_broadcast(operand(x), x.shape, shape)) is not None:
+        return found
+    return reshaped(x, shape)
+
+
+def _reshape_of_broadcast(source: Any, repeated: Shape, shape: Shape) -> Any:
+    """`reshape` below `broadcast_to`, where it only moves axes of size one or the source is a single number."""
+    if math.prod(source.shape) == 1:
+        return broadcast_to(reshape(source, shape=()), shape=shape)
+    if _long(repeated) != _long(shape):
+        return None
+    aligned = (1,) * (len(repeated) - len(source.shape)) + source.shape
+    sizes = iter([n for n, m in zip(aligned, repeated) if m != 1])
+    return broadcast_to(reshape(source, shape=tuple(1 if m == 1 else next(sizes) for m in shape)), shape=shape)
+
+
+@rule_for(transpose)
+def _(x: Any, *, perm: Shape) -> Any:
+    op = producer(x)
+    if op is transpose:
+        return transpose(operand(x), perm=tuple(_param(x, "perm")[p] for p in perm))
+    if op is cholesky_pullback and perm[:-2] == (*range(len(perm) - 2),):  # symmetric to the bit
+        return x
+    moved = [p for p in perm if x.shape[p] != 1]
+    if moved == sorted(moved):
+        return reshape(x, shape=tuple(x.shape[p] for p in perm))
+    return reshaped(x, tuple(x.shape[p] for p in perm))
+
+
+@rule_for(broadcast_to)
+def _(x: Any, *, shape: Shape) -> Any:
+    if x.shape == shape:
+        return x
+    if math.prod(x.shape) == math.prod(shape) and x.shape == shape[len(shape) - len(x.shape) :]:
+        return reshape(x, shape=shape)
+    op = producer(x)
+    if op is broadcast_to:
+        return broadcast_to(operand(x), shape=shape)
+    if x.shape[:1] == (1,):
+        return broadcast_to(reshape(x, shape=_without_leading_ones(x.shape)), shape=shape)
+    return reshaped(x, shape)
+
+
+def _without_leading_ones(shape: Shape) -> Shape:
+    first = next((k for k, n in enumerate(shape) if n != 1), len(shape))
+    return shape[first:]
+
+
+def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
+    """An elementwise op on `broadcast_to`s alone is computed before they repeat its elements."""
+    arrays = [x for x in operands if isinstance(x, Value)]
+    for x in arrays:
+        if x.node.op is not broadcast_to:
+            return None
+    sources = [operand(x) for x in arrays]
+    common = np.broadcast_shapes(*[s.shape for s in sources])
+    if common == arrays[0].shape:
+        return None
+    small = iter([broadcast_to(s, shape=common) for s in sources])
+    inner = arrays[0].builder.emit(op, tuple(next(small) if hasattr(x, "node") else x for x in operands), {})
+    return broadcast_to(inner, shape=arrays[0].shape)
+
+
+# -- reductions ------------------------------------------------------------------------------------------
+def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
+    def rule(x: Any, *, axes: Shape) -> Any:
+        if all(x.shape[a] == 1 for a in axes):
+            return _begun(op, reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)))
+        source = producer(x)
+        if source is op and not shared(x):
+            return op(operand(x), axes=_nested_axes(_param(x, "axes"), axes, len(operand(x).shape)))
+        if source is reshape and len(axes) == len(x.shape) and not shared(x):
+            return op(operand(x), axes=tuple(range(len(operand(x).shape))))
+        if source is broadcast_to and (form.idempotent or op is reduce_sum) and 0 not in x.shape:
+            return _reduce_broadcast(op, operand(x), x.shape, axes)
+        if source is cast and op is reduce_sum and _fits_word(operand(x).dtype, x, axes):
+            return cast(op(cast(operand(x), dtype="int32"), axes=axes), dtype=x.dtype.name)
+        return fold_reduction(op, form, x, axes)
+
+    return rule
+
+
+def _begun(op: Op, x: Any) -> Any:
+    """What a reduction of `x` alone is: a sum begins with 0.0, so that of -0.0 is 0.0."""
+    return add(x, 0.0) if op is reduce_sum and x.dtype.kind in "fc" else x
+
+
+def _fits_word(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
+    """Whether a long sum of 8 bytes each is one of truths, or of short integers, that fits into 4: of these twice as
+    many are added at a time."""
+    count, least = math.prod([x.shape[a] for a in axes]), np.iinfo(short).min if short.kind == "i" else 0
+    bits = 1 if short.kind == "b" else 8 * short.itemsize
+    most = max(-least, 2**bits - 1 + least)
+    return x.dtype.kind in "iu" and x.dtype.itemsize == 8 and short.kind in "biu" and LONG <= count < 2**31 // most
+
+
+def _nested_axes(inner: Shape, outer: Shape, ndim: int) -> Shape:
+    kept = [a for a in range(ndim) if a not in inner]
+    return tuple(sorted({*inner, *(kept[a] for a in outer)}))
+
+
+def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
+    """A reduction of repeated elements: of the source, times the number of repeats where it is a sum."""
+    new = len(shape) - len(source.shape)
+    aligned = (1,) * new + source.shape
+    own = tuple(a - new for a in axes if aligned[a] != 1)
+    count = math.prod(shape[a] for a in axes if aligned[a] == 1)
+    result = op(source, axes=own) if own else source
+    if op is reduce_sum and count != 1 and source.dtype.kind != "b":  # to add booleans is to ask for any
+        result = multiply(
+            result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
+        )
+    result = result if own else _begun(op, result)
+    kept = [a for a in range(len(shape)) if a not in axes]
+    return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in kept)), shape=tuple(shape[a] for a in kept))
+
+
+for _op in TABLE.values():
+    if isinstance(_op.form, Fold):
+        BY_OP[_op] = _reduction_rule(_op, _op.form)
+
+
+# -- what integers cannot be ---------------------------------------------------------------------------
+def _known_of_integers(value: bool) -> Callable[..., Any]:
+    def rule(x: Any) -> Any:
+        whole = hasattr(x, "node") and x.dtype.kind in "biu"
+        return cast(full_like(x, value), dtype="bool") if whole else None
+
+    return rule
+
+
+for _name, _value in (("isfinite", True), ("isinf", False), ("isnan", False)):
+    rule_for(TABLE[_name])(_known_of_integers(_value))
+
+
+# -- slice, pad, flip -----------------------------------------------------------------------------------
+@rule_for(slice)
+def _(x: Any, *, start: Shape, stop: Shape, step: Shape) -> Any:
+    aval = slice.aval(x.aval, start=start, stop=stop, step=step)
+    if aval.shape == x.shape:
+        return x
+    op = producer(x)
+    if op is slice:
+        return _slice_of_slice(x, start, step, aval.shape)
+    if op is pad:
+        return _slice_of_pad(x, start, step, aval.shape)
+    if op is concatenate:
+        return _slice_of_concatenate(x, start, stop, step)
+    if op is TABLE["where"] and producer(operand(x)) is pad:
+        return _slice_of_where(x, start, step, aval.shape)
+    if op is dynamic_update_slice:
+        same = operand(x, 1).shape == aval.shape and _param(x, "step") == step and x.node.inputs[2:] == start
+        return operand(x, 1) if same else None
+    return reshaped(x, aval.shape)
+
+
+def _window(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+    """`lengths` elements of `x` from `start` on along each axis, `step` apart."""
+    start = tuple(a if n else 0 for a, n in zip(start, lengths))
+    stop = tuple(a + (n - 1) * s + 1 if n else a for a, s, n in zip(start, step, lengths))
+    return slice(x, start=start, stop=stop, step=tuple(s if n > 1 else 1 for s, n in zip(step, lengths)))
+
+
+def _slice_of_slice(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+    outer, stride = _param(x, "start"), _param(x, "step")
+    begin = tuple(a + b * s for a, b, s in zip(outer, start, stride))
+    return _window(operand(x), begin, tuple(s * t for s, t in zip(step, stride)), lengths)
+
+
+def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+    """A window of the padded operand that meets only its own elements."""
+    begin, stride = [], []
+    for a, s, n, low, gap, size in zip(start, step, lengths, _param(x, "low"), _param(x, "interior"), operand(x).shape):
+        first, period = a - low, gap + 1
+        if n and (first < 0 or first % period or (s % period and n > 1) or first + (n - 1) * s > (size - 1) * period):
+            return None
+        begin.append(first // period)
+        stride.append(max(s // period, 1))
+    return _window(operand(x), tuple(begin), tuple(stride), lengths)
+
+
+def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+    """A window that lies where one side is chosen: the cotangent of what was written there."""
+    chosen = _slice_of_pad(operand(x), start, step, lengths)
+    if chosen is None or (side := constant(chosen)) is None:
+        return None
+    taken = operand(x, 1 if side else 2)
+    if not hasattr(taken, "node") or taken.dtype != x.dtype:
+        return None
+    return _window(taken, start, step, lengths)
+
+
+def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any:
+    """A window that lies in one piece."""
+    axis, begin = _param(x, "axis"), 0
+    for i in range(len(x.node.inputs)):
+        piece = operand(x, i)
+        end = begin + piece.shape[axis]
+        if begin <= start[axis] and stop[axis] <= end:
+            shift = tuple(begin if a == axis else 0 for a in range(len(start)))
+            inside = [tuple(v - d for v, d in zip(values, shift)) for values in (start, stop)]
+            return slice(piece, start=inside[0], stop=inside[1], step=step)
+        begin = end
+    return None
+
+
+@rule_for(pad)
+def _(x: Any, *, low: Shape, high: Shape, interior: Shape, value: float) -> Any:
+    result = pad.aval(x.aval, low=low, high=high, interior=interior, value=value)
+    if result.shape == x.shape:
+        return x
+    inner = constant(x)
+    if inner is not None and repr(inner) == repr(x.dtype.type(value).item()):
+        return reshaped(x, result.shape)
+    return None
+
+
+@rule_for(flip)
+def _(x: Any, *, axes: Shape) -> Any:
+    needed = tuple(sorted(a for a in axes if x.shape[a] > 1))
+    if not needed or constant(x) is not None:
+        return x
+    if producer(x) is flip:
+        return flip(operand(x), axes=tuple(sorted({*needed} ^ {*_param(x, "axes")})))
+    return flip(x, axes=needed) if needed != axes else None
+
+
+# -- what else is zero -----------------------------------------------------------------------------------
+@rule_for(TABLE["where"])
+def _(condition: Any, x: Any, y: Any) -> Any:
+    chosen = constant(condition)
+    if chosen is None:
+        same = [repr(constant(v) if hasattr(v, "node") else v) for v in (x, y)]
+        if same[0] != same[1] or same[0] == "None":
+            return None
+    found, other = (x, y) if chosen or chosen is None else (y, x)
+    if not hasattr(found, "node") and not hasattr(other, "node"):
+        return full_like(condition, found) if type(found) is bool else None
+    return found if hasattr(found, "node") else full_like(other, found)
+
+
+@rule_for(TABLE["conj"])
+def _(x: Any) -> Any:
+    return x if x.dtype.kind != "c" else None
+
+
+# -- scans -----------------------------------------------------------------------------------------------
+def _scan_rule(op: Op) -> Callable[..., Any]:
+    def rule(x: Any, *, axis: int) -> Any:
+        if x.shape[axis] == 1:
+            return x
+        if producer(x) is transpose:  # a result of NumPy's lies as its operand does, so it is transposed back
+            perm = _param(x, "perm")
+            return transpose(op(operand(x), axis=perm[axis]), perm=perm)
+        return None
+
+    return rule
+
+
+for _op in TABLE.values():
+    if isinstance(_op.form, Scan):
+        rule_for(_op)(_scan_rule(_op))

@@ -1,0 +1,114 @@
+"""Constants: arrays that hold one value everywhere, `full`, become literals of the elementwise ops that use them.
+
+What a derivative starts from are such arrays; as literals they cost no memory and the algebra of `rules` sees them. An
+elementwise op keeps at least one operand that is no literal for each dtype it computes in (see `Elementwise`), and one
+on constants alone is computed here. What raises (a negative power of an integer) is left to run time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Literal, is_literal
+from tracegrad.ops import Op
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import power
+from tracegrad.ops.forms import Fold
+from tracegrad.ops.linear import full, reduce_sum
+from tracegrad.passes.core.rewriter import producer
+
+__all__ = ["constant", "fold", "full_like", "is_zero"]
+
+
+def constant(x: Any) -> Literal | None:
+    """The value that `x` holds everywhere, in its own dtype; None if it is not known to hold one."""
+    if producer(x) is not full:
+        return None
+    value: Literal = x.dtype.type(dict(x.node.params)["value"]).item()
+    return value
+
+
+def is_zero(x: Any) -> bool:
+    """Whether `x` is 0, or holds 0 everywhere."""
+    return bool((x if type(x) in LITERALS else constant(x)) == 0)
+
+
+def full_like(x: Any, value: Any) -> Any:
+    """An array with the shape and dtype of `x` and `value` everywhere, in the graph of `x`."""
+    return _emit_full(x, x.shape, value, x.dtype)
+
+
+def _emit_full(near: Any, shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+    item = dtype.type(value).item()
+    return near.builder.emit(full, (), {"shape": tuple(shape), "value": item, "dtype": dtype.name})
+
+
+def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
+    """`op` with literals for its constant operands, or its value if all are constant; None if nothing changes."""
+    known = [x if type(x) in LITERALS else constant(x) for x in operands]
+    arrays = [i for i, x in enumerate(operands) if type(x) not in LITERALS]
+    if op is power and known[1] == 0.5:  # an array of that is no literal, which says sqrt
+        return None
+    if [known[i] for i in arrays].count(None) == len(arrays):
+        return None
+    loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in operands])
+    if all(x is not None for x in known):
+        return _computed(op, operands[arrays[0]], known, loop)
+    replaced = _replaced(operands, known, loop)
+    if all(a is b for a, b in zip(replaced, operands)):
+        return None
+    return operands[arrays[0]].builder.emit(op, tuple(replaced), {})
+
+
+def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]) -> list[Any]:
+    """The operands with literals for constants, as long as an array of their dtype remains."""
+    replaced = list(operands)
+    for dtype in set(loop[:-1]):
+        mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
+        anchored = any(known[i] is None for i in mine)
+        arrays = [i for i in mine if not is_literal(operands[i])]
+        for i in mine if anchored else [i for i in mine if i != arrays[0]]:
+            if known[i] is not None:
+                replaced[i] = known[i]
+    return replaced
+
+
+def _computed(op: Elementwise, near: Any, known: list[Any], loop: tuple[Any, ...]) -> Any:
+    try:
+        value = op.impl(*[dtype.type(x) for x, dtype in zip(known, loop)])
+    except ValueError:
+        return None
+    return _emit_full(near, near.shape, value, loop[-1])
+
+
+def fold_cast(x: Any, *, dtype: str) -> Any:
+    """`cast` of a constant."""
+    value = constant(x)
+    wanted = np.dtype(dtype)
+    if value is None or (wanted.kind in "iu" and x.dtype.kind == "f"):
+        return None
+    return _emit_full(x, x.shape, np.asarray(value, x.dtype).astype(wanted).item(), wanted)
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """The constant `x` with another shape; None if it is no constant."""
+    value = constant(x)
+    return None if value is None else _emit_full(x, shape, value, x.dtype)
+
+
+def fold_reduction(op: Op, form: Fold, x: Any, axes: tuple[int, ...]) -> Any:
+    """A reduction of a constant over `axes`, of which none is empty."""
+    value = constant(x)
+    if value is None or not (form.idempotent or op is reduce_sum):
+        return None
+    count = math.prod([x.shape[a] for a in axes])
+    if not count:
+        return None
+    aval = op.aval(x.aval, axes=axes)
+    result = np.asarray(value, x.dtype)
+    if not form.idempotent:
+        result = np.multiply(result, np.asarray(count).astype(x.dtype), dtype=x.dtype) + x.dtype.type(0)  # no -0.0
+    return _emit_full(x, aval.shape, result, aval.dtype)

@@ -1,0 +1,1 @@
+"""Legalization of dtypes: complex numbers as pairs, and half precision."""

@@ -1,0 +1,233 @@
+"""Pairs: complex numbers as the values that their parts are, and what ops make of them, in real ops.
+
+A rule of `RULES` takes the operands of its op, of which at least one, or the result, is complex: pairs, values, and
+literals. It answers with a pair or a value, or by `NotImplemented`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.carriers import Carrier, Level
+from tracegrad.ops.complex_numbers import complex_, complex_of, conj, imag, real, real_of, view_as_complex, view_as_real
+from tracegrad.ops.contraction import matmul
+from tracegrad.ops.elementwise import add, logical_or, multiply, negative, not_equal, subtract
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import (
+    broadcast_to,
+    cast,
+    concatenate,
+    flip,
+    full,
+    pad,
+    reduce_sum,
+    reshape,
+    slice,
+    transpose,
+)
+from tracegrad.ops.op import Op
+from tracegrad.ops.pieces import stack
+from tracegrad.passes.core.constant_folding import is_zero
+
+__all__ = ["RULES", "Pair", "joined", "parted", "rule"]
+
+
+class Pair(Carrier):
+    """Complex numbers, of which `re` and `im` are the parts; `block`, if there is one, has both along a last axis."""
+
+    __slots__ = ("block", "im", "re")
+    level = Level.PAIR
+
+    def __init__(self, re: Any, im: Any, block: Any = None):
+        self.re, self.im, self.block = re, im, block
+
+    @property
+    def aval(self) -> Aval:
+        return Aval(self.shape, self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.re.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        return complex_of(self.re.dtype)
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return self.re.builder.emit(op, operands, params)
+
+
+def joined(x: Any) -> Any:
+    """What a pair lies in memory as; any other value as it is."""
+    if not isinstance(x, Pair):
+        return x
+    if x.block is None:
+        x.block = stack(x.re, x.im, axis=len(x.shape))
+    return x.block
+
+
+def parted(x: Any, aval: Aval) -> Any:
+    """The pair that lies in memory as `x`, if `aval` is that of complex numbers; else `x`."""
+    if aval.dtype.kind != "c":
+        return x
+    n = aval.ndim
+    parts = [slice(x, start=(*(0,) * n, k), stop=(*aval.shape, k + 1), step=(1,) * (n + 1)) for k in (0, 1)]
+    re, im = (reshape(part, shape=aval.shape) for part in parts)
+    return Pair(re, im, x)
+
+
+# By op that moves elements, or adds rows: parameters with which it leaves a last axis as it is, of so many elements.
+_WITH_LAST: dict[Op, Callable[..., dict[str, Any]]] = {
+    broadcast_to: lambda n, *, shape: {"shape": (*shape, n)},
+    concatenate: lambda n, **params: params,
+    flip: lambda n, **params: params,
+    gather: lambda n, **params: params,
+    pad: lambda n, *, value, **widths: {k: (*v, 0) for k, v in widths.items()} | {"value": value},
+    reduce_sum: lambda n, **params: params,
+    reshape: lambda n, *, shape: {"shape": (*shape, n)},
+    stack: lambda n, **params: params,
+    slice: lambda n, *, start, stop, step: {"start": (*start, 0), "stop": (*stop, n), "step": (*step, 1)},
+    transpose: lambda n, *, perm: {"perm": (*perm, len(perm))},
+}
+
+
+def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Pair | None:
+    """An op that moves pairs that lie in memory, whose parts then stay together; None for others."""
+    pairs = [x for x in operands if isinstance(x, Pair)]
+    if op not in _WITH_LAST or any(x.block is None for x in pairs):
+        return None
+    value = complex(params.get("value", 0.0))
+    if value.real != value.imag or (op is reduce_sum and len(pairs[0].shape) - 1 in params["axes"]):
+        return None
+    inner = _WITH_LAST[op](2, **params) | ({"value": value.real} if "value" in params else {})
+    block = op(*[x.block if isinstance(x, Pair) else x for x in operands], **inner)
+    found: Pair = parted(block, Aval(block.shape[:-1], pairs[0].dtype))
+    return found
+
+
+Rule = Callable[..., Any]
+RULES: dict[Op, Rule] = {}
+
+
+def rule(*ops: Op) -> Callable[[Rule], Rule]:
+    """Enter a rule for these ops."""
+
+    def enter(found: Rule) -> Rule:
+        for op in ops:
+            RULES[op] = found
+        return found
+
+    return enter
+
+
+def parts_of(x: Any) -> tuple[Any, Any]:
+    """The parts of a pair or of a literal."""
+    return (x.re, x.im) if isinstance(x, Pair) else (x.real, x.imag)
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+@rule(real)
+def _(x: Pair) -> Any:
+    return x.re
+
+
+@rule(imag)
+def _(x: Pair) -> Any:
+    return x.im
+
+
+@rule(conj)
+def _(x: Pair) -> Any:
+    return Pair(x.re, negative(x.im))
+
+
+@rule(complex_)
+def _(x: Any, y: Any) -> Any:
+    return Pair(*(full(shape=b.shape, value=a, dtype=b.dtype.name) if type(a) is float else a
+                  for a, b in ((x, y), (y, x))))  # fmt: skip
+
+
+@rule(view_as_real)
+def _(x: Pair) -> Any:
+    return joined(x)
+
+
+@rule(view_as_complex)
+def _(x: Any) -> Any:
+    return parted(x, view_as_complex.aval(x.aval))
+
+
+@rule(full)
+def _(*, shape: tuple[int, ...], value: Any, dtype: str) -> Any:
+    part = real_of(np.dtype(dtype)).name
+    return Pair(*[full(shape=shape, value=float(v), dtype=part) for v in (value.real, value.imag)])
+
+
+@rule(cast)
+def _(x: Any, *, dtype: str) -> Any:
+    target = np.dtype(dtype)
+    if not isinstance(x, Pair):
+        part = real_of(target).name
+        return Pair(cast(x, dtype=part), full(shape=x.shape, value=0.0, dtype=part))
+    if target.kind == "c":
+        part = real_of(target).name
+        return Pair(cast(x.re, dtype=part), cast(x.im, dtype=part))
+    return logical_or(not_equal(x.re, 0.0), not_equal(x.im, 0.0)) if target.kind == "b" else cast(x.re, dtype=dtype)
+
+
+# -- products ------------------------------------------------------------------------------------------------------
+@rule(matmul)
+def _(x: Pair, y: Pair) -> Any:
+    """Products of real matrices: of each part of x with what y and iy lie in memory as, which gives what the answer
+    lies in memory as. Where that would copy a large factor for a small one, it is read as it lies."""
+    m, n = x.shape[-2], y.shape[-1]
+    if m == n == 1:
+        row = (*x.shape[:-2], x.shape[-1])
+        products = multiply(reshape(x, shape=row), reshape(y, shape=row))
+        return reshape(reduce_sum(products, axes=(len(row) - 1,)), shape=(*row[:-1], 1, 1))
+    if is_zero(y.im):
+        return Pair(matmul(x.re, y.re), matmul(x.im, y.re))
+    if is_zero(x.im):
+        return _in_columns(matmul(x.re, _columns(y)))
+    if n <= FEW:
+        both = stack(_columns(y), _columns(_turned(y)), axis=len(y.shape) - 1)
+        rows = reshape(both, shape=(*y.shape[:-2], 2 * y.shape[-2], 2 * n))
+        return _in_columns(matmul(_columns(x), rows))
+    if m <= FEW:
+        all_four = _in_columns(matmul(concatenate(x.re, x.im, axis=len(x.shape) - 2), _columns(y)))
+        (a, b), (c, d) = (_halves(part) for part in (all_four.re, all_four.im))
+        return Pair(subtract(a, d), add(c, b))
+    return _in_columns(add(matmul(x.re, _columns(y)), matmul(x.im, _columns(_turned(y)))))
+
+
+FEW = 4  # rows, or columns, of a factor for which the other is read but once
+
+
+def _turned(x: Pair) -> Pair:
+    """ix."""
+    return Pair(negative(x.im), x.re)
+
+
+def _columns(x: Pair) -> Any:
+    """A stack of matrices as it lies in memory, with two columns for each."""
+    return reshape(joined(x), shape=(*x.shape[:-1], 2 * x.shape[-1]))
+
+
+def _in_columns(x: Any) -> Pair:
+    """The stack of matrices that lies in memory so."""
+    shape = (*x.shape[:-1], x.shape[-1] // 2)
+    found: Pair = parted(reshape(x, shape=(*shape, 2)), Aval(shape, complex_of(x.dtype)))
+    return found
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """The upper and the lower half of the rows."""
+    *lead, rows, n = x.shape
+    begin, one = (0,) * len(lead), (1,) * len(x.shape)
+    upper = slice(x, start=(*begin, 0, 0), stop=(*lead, rows // 2, n), step=one)
+    return upper, slice(x, start=(*begin, rows // 2, 0), stop=(*lead, rows, n), step=one)

@@ -1,0 +1,71 @@
+"""Graphs over real numbers, in which the complex ones are pairs, and those of half precision such of single precision:
+all that the other passes and the compiler know."""
+
+from __future__ import annotations
+
+from tracegrad.ir import Graph
+
+__all__ = ["has_complex", "has_dtype", "without_complex", "without_half"]
+
+
+def has_complex(graph: Graph) -> bool:
+    """Whether any value of the graph is complex, or of a region of it."""
+    return has_dtype(graph, "FD")
+
+
+def has_dtype(graph: Graph, letters: str) -> bool:
+    """Whether any value of the graph, or of a region of it, has a dtype that NumPy has one of these letters for."""
+    for x in graph.inputs:
+        if x.aval.dtype.char in letters:
+            return True
+    for node in graph.nodes:
+        if not node.several:
+            if node.aval.dtype.char in letters:
+                return True
+        elif any(x.dtype.char in letters for x in node.aval):  # type: ignore[attr-defined]
+            return True
+        if node.regions and any(has_dtype(g, letters) for g in node.regions):
+            return True
+    return False
+
+
+def without_complex(graph: Graph) -> Graph:
+    """`graph` over real numbers: complex inputs and outputs have their parts along a last axis.
+
+    >>> from tracegrad.ir import parse
+    >>> print(without_complex(parse("graph(%0: c128[5]) {\\n  %1 = conj(%0) : c128[5]\\n  return %1\\n}")))
+    graph(%0: f64[5,2]) {
+      %1 = slice(%0) {start=(0, 0), step=(1, 1), stop=(5, 1)} : f64[5,1]
+      %2 = slice(%0) {start=(0, 1), step=(1, 1), stop=(5, 2)} : f64[5,1]
+      %3 = reshape(%1) {shape=(5,)} : f64[5]
+      %4 = reshape(%2) {shape=(5,)} : f64[5]
+      %5 = negative(%4) : f64[5]
+      %6 = stack(%3, %5) {axis=1} : f64[5,2]
+      return %6
+    }
+    """
+    if not has_complex(graph):
+        return graph
+    from tracegrad.passes.dtypes.lower_complex import in_pairs  # which most programs do not need
+
+    return in_pairs(graph)
+
+
+def without_half(graph: Graph) -> Graph:
+    """`graph` without float16, which it computes in float32 and rounds: inputs and outputs are the bits.
+
+    >>> from tracegrad.ir import parse
+    >>> print(without_half(parse("graph(%0: f16[5]) {\\n  %1 = sin(%0) : f16[5]\\n  return %1\\n}")))
+    graph(%0: u16[5]) {
+      %1 = half_value(%0) : f32[5]
+      %2 = sin(%1) : f32[5]
+      %3 = round_to_half(%2) : f32[5]
+      %4 = half_bits(%3) : u16[5]
+      return %4
+    }
+    """
+    if not has_dtype(graph, "e"):
+        return graph
+    from tracegrad.passes.dtypes.lower_float16 import in_singles  # which most programs do not need
+
+    return in_singles(graph)

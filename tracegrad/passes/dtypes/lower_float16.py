@@ -1,0 +1,208 @@
+"""The pass that leaves no float16: each such number is one of float32, rounded where it is computed.
+
+NumPy computes a float16 in float32, and rounds. So each op is applied to numbers in single precision that half
+precision has too, and what it computes is rounded to one of these, by an op on elements; what only moves is not. Sums,
+products and all that is made of several ops are rounded once, at the end. In memory, inputs and outputs of a graph are
+the bits, integers of 16 of them, and only the entry point knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval
+from tracegrad.ir import Builder, Graph, Node
+from tracegrad.ir.builder import recorder, recording
+from tracegrad.ir.graph import map_regions
+from tracegrad.ops.elementwise import where
+from tracegrad.ops.forms import Compose, Gather, Move, Patch, Window
+from tracegrad.ops.half import call_in_half, half_bits, half_value, in_bits, round_to_half
+from tracegrad.ops.linear import cast, full
+from tracegrad.ops.op import Op
+from tracegrad.ops.pieces import place, split, stack, unbind
+from tracegrad.ops.representation import reinterpret
+from tracegrad.ops.single import HALF, SINGLE
+from tracegrad.passes.dtypes.legalize import has_dtype
+
+__all__ = ["in_singles"]
+
+_MOVES, _MOVING = (Move, Gather, Window, Patch), frozenset({where, place, split, stack, unbind})
+
+
+class _Singles(Builder):
+    """A graph of numbers in single precision, of some of which the bits are there as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bits: dict[Node, Any] = {}
+
+    def value_of(self, x: Any, aval: Aval) -> Any:
+        """What `x`, which lies in memory as `aval` does, is in single precision."""
+        return self.known(half_value(x), x) if _is_half(aval) else x
+
+    def bits_of(self, x: Any, aval: Aval) -> Any:
+        """What lies in memory of `x`, which `aval` is in single precision."""
+        if not _is_half(aval):
+            return x
+        found = self.bits.get(x.node)
+        return half_bits(x) if found is None else found
+
+    def known(self, x: Any, bits: Any) -> Any:
+        """`x`, of which these are the bits."""
+        self.bits[x.node] = bits
+        return x
+
+
+def in_singles(graph: Graph) -> Graph:
+    """`graph` without float16: see `without_half`."""
+    builder = _Singles()
+    with recording(builder):
+        inputs = [builder.value_of(builder.input(in_bits(x.aval)), x.aval) for x in graph.inputs]
+        outputs = _replayed(graph, inputs, builder)
+        found = builder.build([builder.bits_of(y, x.aval) for x, y in zip(graph.outputs, outputs)])
+    return found.named(graph.names) if graph.names else found
+
+
+def _region(graph: Graph) -> Graph:
+    """A region, whose inputs and outputs of half precision have become such of single precision."""
+    if not has_dtype(graph, "e"):
+        return graph
+    builder = _Singles()
+    builder.around = recorder()
+    with recording(builder):
+        inputs = [builder.input(Aval(x.aval.shape, SINGLE) if _is_half(x.aval) else x.aval) for x in graph.inputs]
+        return builder.build(_replayed(graph, inputs, builder))
+
+
+def _replayed(graph: Graph, inputs: Sequence[Any], builder: _Singles) -> list[Any]:
+    """The outputs of `graph` for inputs in single precision."""
+    env: dict[Node, Any] = dict(zip(graph.inputs, inputs))
+    for node in graph.nodes:
+        if node.picks is not None:
+            env[node] = env[node.operands[0]][node.picks]
+            continue
+        builder.location = node.location
+        operands = tuple([x if type(x) in LITERALS else env[x] for x in node.inputs])
+        halves = any(map(_is_half, (*[x.aval for x in node.operands], *_several(node.aval))))
+        assert node.op is not None
+        if halves:
+            rule: Callable[..., Any] = _RULES.get(node.op, _applied)
+            env[node] = rule(node, operands, builder)
+        else:
+            env[node] = builder.emit(node.op, operands, dict(map_regions(node.params, _region)))
+    return [env[x] for x in graph.outputs]
+
+
+def _applied(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+    """The same op of numbers in single precision."""
+    op = node.op
+    assert op is not None
+    if op.typed:
+        if not isinstance(op.form, Compose):
+            return _called(node, operands, builder)
+        parts: Callable[..., Any] = op.form.parts
+        return parts(*operands, **dict(node.params))
+    params = dict(map_regions(node.params, _region))
+    if params.get("dtype") == "float16":
+        params["dtype"] = "float32"
+    if type(params.get("value")) is float and _is_half(node.aval):
+        params["value"] = _nearest(params["value"])
+    found = builder.emit(op, tuple([_nearest(x) if type(x) is float else x for x in operands]), params)
+    if isinstance(op.form, _MOVES) or op in _MOVING:
+        return _moved(node, operands, params, found, builder)
+    if op.exact or not op.form.rounds:
+        return found
+    avals = _several(node.aval)
+    if type(found) is tuple:
+        return tuple([_rounded(y, aval) for y, aval in zip(found, avals)])
+    return _rounded(found, avals[0])
+
+
+def _moved(node: Node, operands: tuple[Any, ...], params: dict[str, Any], found: Any, builder: _Singles) -> Any:
+    """What has been `found` to be moved; as bits too, if there are any."""
+    if not any(x.node in builder.bits for x in operands if type(x) not in LITERALS):
+        return found
+    assert node.op is not None
+    numbers = (float, int) if node.op is where else (float,)  # others are places
+    bits = [_bits_of_number(x) if type(x) in numbers else x for x in operands]
+    bits = [x if type(x) in LITERALS else builder.bits_of(x, aval) for x, aval in zip(bits, _avals(node))]
+    if "value" in params:
+        params = params | {"value": _bits_of_number(params["value"])}
+    moved = builder.emit(node.op, tuple(bits), params)
+    if type(found) is tuple:
+        return tuple(map(builder.known, found, moved))
+    return builder.known(found, moved)
+
+
+def _called(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+    """An op that NumPy computes of float16."""
+    avals = _avals(node)
+    halves = tuple([aval is not None and _is_half(aval) for aval in avals])
+    bits = tuple([x if aval is None else builder.bits_of(x, aval) for x, aval in zip(operands, avals)])
+    assert node.op is not None
+    found = builder.emit(call_in_half, bits, {"op": node.op.name, "given": node.params, "halves": halves})
+    if type(found) is tuple:
+        return tuple([builder.value_of(y, aval) for y, aval in zip(found, _several(node.aval))])
+    return builder.value_of(found, node.aval)
+
+
+# -- ops that speak of dtypes ----------------------------------------------------------------------------------------
+def _cast(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+    (x,), dtype = operands, node.aval.dtype
+    if dtype != HALF:
+        return x if dtype == SINGLE else cast(x, dtype=dtype.name)
+    if _is_half(node.operands[0].aval):
+        return x
+    if x.dtype.itemsize <= 2:
+        single = cast(x, dtype="float32")
+        return single if x.dtype.itemsize == 1 else round_to_half(single)
+    # Rounded once: not to single precision before.
+    wide = x if x.dtype == SINGLE else cast(x, dtype="float64")
+    return cast(round_to_half(wide), dtype="float32")
+
+
+def _reinterpret(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+    (x,), dtype, of = operands, node.aval.dtype, node.operands[0].aval
+    bits = builder.bits_of(x, of) if _is_half(of) else reinterpret(x, dtype="uint16")
+    return builder.value_of(bits, node.aval) if dtype == HALF else reinterpret(bits, dtype=dtype.name)
+
+
+def _full(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+    params = dict(node.params)
+    return full(shape=params["shape"], value=_nearest(float(params["value"])), dtype="float32")
+
+
+_RULES: dict[Op, Callable[..., Any]] = {cast: _cast, reinterpret: _reinterpret, full: _full}
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def _is_half(aval: Aval) -> bool:
+    return bool(aval.dtype == HALF)
+
+
+def _several(aval: Any) -> Sequence[Aval]:
+    return aval if isinstance(aval, tuple) else (aval,)
+
+
+def _avals(node: Node) -> list[Any]:
+    """Those of its inputs; a literal has none."""
+    given = iter(node.operands)
+    return [None if type(x) in LITERALS else next(given).aval for x in node.inputs]
+
+
+def _bits_of_number(x: float) -> int:
+    with np.errstate(all="ignore"):
+        return int(HALF.type(x).view(np.uint16))
+
+
+def _nearest(x: float) -> float:
+    """What a number is beside float16."""
+    with np.errstate(all="ignore"):
+        return float(HALF.type(x))
+
+
+def _rounded(x: Any, aval: Aval) -> Any:
+    return round_to_half(x) if _is_half(aval) else x

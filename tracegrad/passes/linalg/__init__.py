@@ -1,0 +1,1 @@
+"""Rules of linear algebra: small products, diagonal and triangular matrices, shared factorizations."""

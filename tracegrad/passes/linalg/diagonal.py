@@ -1,0 +1,206 @@
+"""Products with diagonal matrices, and diagonals of products: one number per element instead of a sum.
+
+A matrix is diagonal here if nothing but zeros is known to be beside its diagonal, whatever the numbers on it are. Such
+a product has NumPy's bits, nan and inf included: zero times what is not finite is nan, so an infinite element of the
+other factor spoils the rest of its column, or row, as it does in a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.diagonals import diagonal
+from tracegrad.ops.elementwise import add, equal, greater, isfinite, logical_not, multiply, subtract, where
+from tracegrad.ops.fills import arange
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import broadcast_to, cast, full, reduce_sum, reshape, transpose
+from tracegrad.ops.op import Op
+from tracegrad.passes.core.constant_folding import constant, is_zero
+from tracegrad.passes.core.rewriter import operand, producer, shared
+
+__all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
+
+SMALLEST = 32  # matrices with fewer rows are multiplied as any others
+
+# What gives the numbers on a diagonal, an array of one axis.
+Numbers = Callable[[], Any]
+
+
+def with_diagonal(x: Any, y: Any) -> Any:
+    """The product of two matrices of which one is diagonal; None if neither is, or is so large that it matters.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify.simplify import simplify
+    >>> text = '''graph(%0: f64[40], %1: f64[50,40]) {
+    ...   %2 = arange() {dtype='int64', length=40, start=0, step=1} : i64[40]
+    ...   %3 = scatter_add(%0, %2, %2) {axes=(0, 1), shape=(40, 40)} : f64[40,40]
+    ...   %4 = matmul(%1, %3) : f64[50,40]
+    ...   return %4
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[40], %1: f64[50,40]) {
+      %2 = broadcast_to(%0) {shape=(50, 40)} : f64[50,40]
+      %3 = multiply(%1, %2) : f64[50,40]
+      %4 = add(%3, 0.0) : f64[50,40]
+      %5 = isfinite(%1) : bool[50,40]
+      %6 = logical_not(%5) : bool[50,40]
+      %7 = cast(%6) {dtype='float64'} : f64[50,40]
+      %8 = reduce_sum(%7) {axes=(1,)} : f64[50]
+      %9 = reshape(%8) {shape=(50, 1)} : f64[50,1]
+      %10 = broadcast_to(%9) {shape=(50, 40)} : f64[50,40]
+      %11 = subtract(%10, %7) : f64[50,40]
+      %12 = greater(%11, 0.0) : bool[50,40]
+      %13 = where(%12, nan, %4) : f64[50,40]
+      return %13
+    }
+    """
+    aval = x.aval
+    if aval.dtype.kind != "f" or len(aval.shape) != 2:
+        return None
+    if (numbers := _numbers(x)) is not None:
+        return _scaled(y, reshape(numbers(), shape=(x.shape[0], 1)), 0)
+    if (numbers := _numbers(y)) is not None:
+        return _scaled(x, numbers(), 1)
+    return None
+
+
+def _scaled(x: Any, factors: Any, axis: int) -> Any:
+    """`x` times its `factors`, and nan where another element along `axis` is not finite."""
+    # Sums begin at zero, so none of them is -0.
+    product = add(multiply(x, broadcast_to(factors, shape=x.shape)), 0.0)
+    spoils = cast(logical_not(isfinite(x)), dtype=x.dtype.name)
+    kept = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
+    count = broadcast_to(reshape(reduce_sum(spoils, axes=(axis,)), shape=kept), shape=x.shape)
+    return where(greater(subtract(count, spoils), 0.0), float("nan"), product)
+
+
+def is_diagonal(x: Any) -> bool:
+    """Whether `x` is a diagonal matrix that is large."""
+    return _numbers(x) is not None
+
+
+# -- what is diagonal ----------------------------------------------------------------------------------------
+def _numbers(x: Any) -> Numbers | None:
+    """What gives the numbers on the diagonal of `x`, if it is diagonal and large."""
+    x = _seen(x)
+    rule = _OF.get(producer(x))  # type: ignore[arg-type]
+    if rule is None:
+        return None
+    shape = x.shape
+    return rule(x) if len(shape) == 2 and shape[0] == shape[1] >= SMALLEST else None
+
+
+def _seen(x: Any) -> Any:
+    """`x`, or what it is a copy of, seen the same or transposed: a diagonal matrix is its transpose."""
+    while (op := producer(x)) is transpose or (op is reshape and operand(x).shape == x.shape):
+        x = operand(x)
+    return x
+
+
+def _of_scatter(x: Any) -> Numbers | None:
+    if len(x.node.inputs) != 3 or dict(x.node.params)["axes"] != (0, 1):
+        return None
+    n = x.shape[0]
+    numbers, rows, columns = (operand(x, k) for k in range(3))
+    return (lambda: numbers) if numbers.shape == (n,) and _counts(rows, n) and _counts(columns, n) else None
+
+
+def _of_where(x: Any) -> Numbers | None:
+    mask, inside, outside = (operand(x, k) for k in range(3))
+    if is_literal(mask) or not is_zero(outside) or not _is_eye(mask):
+        return None
+    return lambda: _diagonal_of(inside, x)
+
+
+def _of_cast(x: Any) -> Numbers | None:
+    mask = operand(x)
+    return (lambda: _repeated(1.0, x)) if mask.dtype.kind == "b" and _is_eye(mask) else None
+
+
+def _of_multiply(x: Any) -> Numbers | None:
+    """The identity times a number that is not infinite, with which zeros stay zeros."""
+    for k in range(2):
+        factor, eye = operand(x, k), _seen(operand(x, 1 - k))
+        value = factor if is_literal(factor) else constant(factor)
+        if value is not None and value - value == 0 and producer(eye) is cast and _of_cast(eye) is not None:
+            return lambda value=value: _repeated(value, x)  # type: ignore[misc]
+    return None
+
+
+_OF: dict[Op, Callable[[Any], Numbers | None]] = {
+    scatter_add: _of_scatter, where: _of_where, cast: _of_cast, multiply: _of_multiply
+}  # fmt: skip
+
+
+def _is_eye(mask: Any) -> bool:
+    """Whether a square mask is true on its diagonal only."""
+    mask = _seen(mask)
+    if producer(mask) is broadcast_to:
+        mask = operand(mask)
+    if producer(mask) is not equal:
+        return False
+    axes = [counted(operand(mask, k)) for k in range(2)]
+    return None not in axes and sorted(axes) == [0, 1]  # type: ignore[type-var]
+
+
+def counted(x: Any) -> int | None:
+    """The axis of a matrix along which its elements are 0, 1, …, and the same along the other one."""
+    if is_literal(x) or len(x.shape) != 2:
+        return None
+    n = max(x.shape)
+    if producer(x) is broadcast_to:
+        x = operand(x)
+    axis = 0 if x.shape == (n, 1) else 1 if x.shape in ((n,), (1, n)) else None
+    while producer(x) is reshape:
+        x = operand(x)
+    return axis if _counts(x, n) else None
+
+
+def _counts(x: Any, n: int) -> bool:
+    """Whether `x` is 0, 1, …, n - 1."""
+    while producer(x) is reshape and x.shape == (n,) == operand(x).shape:
+        x = operand(x)
+    if is_literal(x) or producer(x) is not arange:
+        return False
+    params = dict(x.node.params)
+    return (params["start"], params["step"], params["length"]) == (0, 1, n)
+
+
+def _diagonal_of(inside: Any, x: Any) -> Any:
+    """The numbers on the diagonal of `inside`, a literal or an array of the shape of `x`."""
+    if is_literal(inside):
+        return _repeated(inside, x)
+    if producer(inside) is broadcast_to and operand(inside).shape in ((x.shape[0], 1), (x.shape[0],)):
+        return reshape(operand(inside), shape=x.shape[:1])
+    return diagonal(inside, offset=0, axes=(0, 1))
+
+
+def _repeated(value: Any, x: Any) -> Any:
+    return x.builder.emit(full, (), {"shape": x.shape[:1], "value": value, "dtype": x.dtype.name})
+
+
+# -- diagonals of products -------------------------------------------------------------------------------------
+def _of_product(x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
+    last = (len(x.shape) - 2, len(x.shape) - 1)
+    return _rows_by_columns(x) if offset == 0 and tuple(sorted(axes)) == last else None
+
+
+def _gathered(*xs: Any, axes: tuple[int, ...]) -> Any:
+    x, *places = xs
+    if axes != (0, 1) or len(x.shape) != 2 or not all(_counts(i, x.shape[0]) for i in places):
+        return None
+    return _rows_by_columns(x)
+
+
+def _rows_by_columns(product: Any) -> Any:
+    """The diagonal of a product of which nothing else is used."""
+    product = product if producer(product) is matmul else _seen(product)
+    if producer(product) is not matmul or shared(product) or product.shape[-1] != product.shape[-2]:
+        return None
+    return reduce_sum(multiply(operand(product), matrix_transpose(operand(product, 1))), axes=(len(product.shape) - 1,))
+
+
+DIAGONALS: dict[Op, Callable[..., Any]] = {matmul: with_diagonal, diagonal: _of_product, gather: _gathered}

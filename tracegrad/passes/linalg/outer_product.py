@@ -1,0 +1,328 @@
+"""Outer products that are multiplied are never made: `np.outer(u, v) @ X` is u times `v @ X`.
+
+A matrix is an *outer product* here if its elements are those of a column times those of a row, as `np.outer(u, v)`,
+`-2.0 * u[:, None] * v` and matrices of equal rows are. Of sums of such, and of diagonal matrices, as `np.eye(n) - 2.0 *
+np.outer(v, v)`, each part is multiplied; and a product of which only sums with such weights are wanted, as by the
+derivative of an outer product, is not made either.
+
+Numbers are added in another order, so they round differently. What was not finite is not finite; but where infinite
+numbers are put in another order, an inf may become a nan, or a nan an inf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import add, divide, multiply, negative, reciprocal, square, subtract
+from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.ops.op import Op
+from tracegrad.passes.core.rewriter import operand, producer, shared, swaps
+from tracegrad.passes.linalg.diagonal import is_diagonal, with_diagonal
+from tracegrad.passes.linalg.small_matmul import as_loop
+
+__all__ = ["OUTER"]
+
+SMALLEST = 16  # rows and columns of matrices for which this is worth it, or of others that are as much work
+MOST = 4  # parts of a sum that are multiplied one by one
+DEEPEST = 8  # factors of an outer product
+
+
+class _Outer(NamedTuple):
+    """The matrix `column * row * scale`, of shapes (..., m, 1), (..., 1, n) and (..., 1, 1); None for ones."""
+
+    column: Any = None
+    row: Any = None
+    scale: Any = None
+
+    @property
+    def turned(self) -> _Outer:
+        return _Outer(
+            *[x if x is None or is_literal(x) else matrix_transpose(x) for x in (self.row, self.column, self.scale)]
+        )
+
+    @property
+    def vectors(self) -> tuple[Any, Any]:
+        """The column and the row, of which one has been scaled."""
+        if self.scale is None:
+            return self.column, self.row
+        if self.column is None:
+            return None, multiply(self.row, self.scale)
+        return multiply(self.column, self.scale), self.row
+
+
+# -- products ------------------------------------------------------------------------------------------------
+def with_outer_product(x: Any, y: Any) -> Any:
+    """The product of two stacks of matrices of which one is made of outer products; None if neither is.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify.simplify import simplify
+    >>> text = '''graph(%0: f64[40,1], %1: f64[50], %2: f64[50,60]) {
+    ...   %3 = broadcast_to(%0) {shape=(40, 50)} : f64[40,50]
+    ...   %4 = broadcast_to(%1) {shape=(40, 50)} : f64[40,50]
+    ...   %5 = multiply(%3, %4) : f64[40,50]
+    ...   %6 = matmul(%5, %2) : f64[40,60]
+    ...   return %6
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[40,1], %1: f64[50], %2: f64[50,60]) {
+      %3 = reshape(%1) {shape=(50, 1)} : f64[50,1]
+      %4 = broadcast_to(%3) {shape=(50, 60)} : f64[50,60]
+      %5 = multiply(%2, %4) : f64[50,60]
+      %6 = reduce_sum(%5) {axes=(0,)} : f64[60]
+      %7 = broadcast_to(%0) {shape=(40, 60)} : f64[40,60]
+      %8 = broadcast_to(%6) {shape=(40, 60)} : f64[40,60]
+      %9 = multiply(%7, %8) : f64[40,60]
+      return %9
+    }
+    """
+    if x.dtype.kind != "f" or min(*x.shape[-2:], y.shape[-1]) < SMALLEST:
+        return None
+    for mine, other, first in ((x, y, True), (y, x, False)):
+        if (parts := _parts(mine)) is not None:
+            return _total([(sign, _product(part, mine, other, first)) for sign, part in parts])
+    return None
+
+
+def _total(terms: list[tuple[int, Any]]) -> Any:
+    (sign, total), *others = terms
+    total = total if sign > 0 else negative(total)
+    for sign, each in others:
+        total = add(total, each) if sign > 0 else subtract(total, each)
+    return total
+
+
+def _parts(x: Any) -> list[tuple[int, Any]] | None:
+    """The outer products, and diagonal matrices, of which `x` is the sum, with their signs; None if it is none."""
+    found: list[tuple[int, Any]] = []
+    todo = [(1, x, False)]
+    while todo:
+        sign, x, turned = todo.pop()
+        if swaps(x):
+            x, turned = operand(x), not turned
+        if producer(x) in (add, subtract) and not any(is_literal(y) for y in x.node.inputs):
+            todo += [(sign if producer(x) is add else -sign, operand(x, 1), turned), (sign, operand(x), turned)]
+            continue
+        outer = _outer_of(x)
+        if len(found) == MOST or (outer is None and not is_diagonal(x)):
+            return None
+        found.append((sign, x if outer is None else outer.turned if turned else outer))
+    return found if any(isinstance(part, _Outer) for _, part in found) else None
+
+
+def _product(part: Any, mine: Any, other: Any, first: bool) -> Any:
+    """The product of a part of `mine` with the other matrix, which it stands before if `first`."""
+    if not isinstance(part, _Outer):
+        return with_diagonal(*((part, other) if first else (other, part)))
+    column, row = part.vectors
+    if first:
+        return _spread(column, _row_times(row, other), (*mine.shape[:-1], other.shape[-1]))
+    return _spread(_times_column(other, column), row, (*other.shape[:-1], mine.shape[-1]))
+
+
+def _spread(column: Any, row: Any, shape: tuple[int, ...]) -> Any:
+    whole = [broadcast_to(v, shape=shape) for v in (column, row) if v is not None]
+    return multiply(*whole) if len(whole) == 2 else whole[0]
+
+
+def _row_times(row: Any, y: Any) -> Any:
+    return _sums(y, -2) if row is None else as_loop(row, y)
+
+
+def _times_column(x: Any, column: Any) -> Any:
+    return _sums(x, -1) if column is None else as_loop(x, column)
+
+
+def _sums(x: Any, axis: int) -> Any:
+    """The sums along an axis, which stays, with size one."""
+    axis += len(x.shape)
+    return reshape(reduce_sum(x, axes=(axis,)), shape=tuple(1 if a == axis else n for a, n in enumerate(x.shape)))
+
+
+# -- sums of products ----------------------------------------------------------------------------------------
+def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The sums, by rows, columns or both, of the elements of a product times those of an outer product, whatever order
+    its axes have been put in.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify.simplify import simplify
+    >>> text = '''graph(%0: f64[5,40,50], %1: f64[5,50,60]) {
+    ...   %2 = matmul(%0, %1) : f64[5,40,60]
+    ...   %3 = transpose(%2) {perm=(2, 0, 1)} : f64[60,5,40]
+    ...   %4 = reduce_sum(%3) {axes=(0,)} : f64[5,40]
+    ...   return %4
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[5,40,50], %1: f64[5,50,60]) {
+      %2 = reduce_sum(%1) {axes=(2,)} : f64[5,50]
+      %3 = reshape(%2) {shape=(5, 1, 50)} : f64[5,1,50]
+      %4 = broadcast_to(%3) {shape=(5, 40, 50)} : f64[5,40,50]
+      %5 = multiply(%0, %4) : f64[5,40,50]
+      %6 = reduce_sum(%5) {axes=(2,)} : f64[5,40]
+      return %6
+    }
+    """
+    if x.dtype.kind != "f" or not axes:
+        return None
+    return _summed(x, axes, alone=True)
+
+
+def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
+    """The same; nothing else is made of what `x` has come of if it is `alone`."""
+    op, last = producer(x), len(x.shape) - 1
+    if op not in _WEIGHTED:
+        return None
+    alone = alone and not shared(x)
+    if op is negative:
+        out = _summed(operand(x), axes, alone)
+        return None if out is None else negative(out)
+    if op is transpose and not swaps(x):
+        perm = dict(x.node.params)["perm"]
+        out = _summed(operand(x), tuple(sorted(perm[a] for a in axes)), alone)
+        rest = [perm[a] for a in range(len(perm)) if a not in axes]
+        return None if out is None else transpose(out, perm=tuple(sorted(rest).index(a) for a in rest))
+    if axes[0] < last - 1 or (found := _weighted(x, DEEPEST, alone)) is None:
+        return None
+    left, right, outer = found.left, found.right, found.outer
+    genuine = _genuine(outer) is not None
+    # Sums without weights are no work for who has the product.
+    weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
+    if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else found.alone)):
+        return None
+    if math.prod((*left.shape[-2:], right.shape[-1])) < SMALLEST**3:
+        return None
+    (column, row), scale = (outer.vectors, None) if genuine else ((None, None), outer.scale)
+    if axes == (last,):
+        out = _scaled(_times_column(left, _times_column(right, _turned(row))), column)
+    elif axes == (last - 1,):
+        out = _scaled(_row_times(_row_times(_turned(column), left), right), row)
+    else:
+        out = as_loop(_row_times(_turned(column), left), _times_column(right, _turned(row)))
+    return reshape(_scaled(out, scale), shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
+
+
+_WEIGHTED = (matmul, multiply, divide, negative, transpose)
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if factor is None else multiply(x, factor)
+
+
+def _turned(x: Any) -> Any:
+    return None if x is None else matrix_transpose(x)
+
+
+class _Weighted(NamedTuple):
+    """A product times the elements of an outer product; nothing else is made of it if it is `alone`."""
+
+    left: Any
+    right: Any
+    outer: _Outer
+    alone: bool
+
+
+def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
+    """The product that `x` is, and the outer product by whose elements its own are multiplied."""
+    if (op := producer(x)) is None:  # a number too
+        return None
+    alone = alone and not shared(x)
+    if op is matmul:
+        return _Weighted(operand(x), operand(x, 1), _Outer(), alone)
+    if depth and (op is negative or swaps(x)):
+        if (found := _weighted(operand(x), depth - 1, alone)) is None:
+            return None
+        if op is transpose:
+            return _Weighted(
+                matrix_transpose(found.right), matrix_transpose(found.left), found.outer.turned, found.alone
+            )
+        return found._replace(outer=_OF_ONE[op](found.outer))
+    if op not in (multiply, divide) or not depth:
+        return None
+    for k in range(2 if op is multiply else 1):
+        weight = _factors(operand(x, 1 - k), depth - 1)
+        if weight is not None and (found := _weighted(operand(x, k), depth - 1, alone)) is not None:
+            return found._replace(outer=_combined(op, found.outer, weight))
+    return None
+
+
+# -- what is an outer product ------------------------------------------------------------------------------
+def _outer_of(x: Any) -> _Outer | None:
+    """`x` as an outer product, if it is one."""
+    return _genuine(_factors(x, DEEPEST))
+
+
+def _genuine(found: _Outer | None) -> _Outer | None:
+    """None for what is the same everywhere."""
+    return None if found is None or found.column is found.row is None else found
+
+
+def _factors(x: Any, depth: int) -> _Outer | None:
+    """`x` as an outer product, or a number, or an array of one value."""
+    if is_literal(x):
+        return _Outer(scale=x)
+    op = producer(x)
+    if op is broadcast_to:
+        return _repeated(operand(x), x.shape)
+    if op is transpose and producer(operand(x)) is broadcast_to:
+        source = operand(operand(x))
+        whole = reshape(source, shape=_padded(source.shape, len(x.shape)))
+        return _repeated(transpose(whole, perm=dict(x.node.params)["perm"]), x.shape)
+    if not depth:
+        return None
+    if op in _OF_ONE or swaps(x):
+        found = _factors(operand(x), depth - 1)
+        return None if found is None else found.turned if op is transpose else _OF_ONE[op](found)
+    if op in (multiply, divide):
+        first = _factors(operand(x), depth - 1)
+        second = None if first is None else _factors(operand(x, 1), depth - 1)
+        return None if first is None or second is None else _combined(op, first, second)
+    return None
+
+
+def _combined(op: Op, x: _Outer, y: _Outer) -> _Outer:
+    """The product, or quotient, of two."""
+    return _Outer(*[_applied(op, a, b) for a, b in zip(x, y)])
+
+
+def _applied(op: Op, a: Any, b: Any) -> Any:
+    if b is None:
+        return a
+    if is_literal(b) and (a is None or is_literal(a)):
+        a = 1.0 if a is None else a
+        return a * b if op is multiply else float(np.divide(a, b))
+    if a is None:
+        return b if op is multiply else op(1.0, b)
+    return op(a, b)
+
+
+_OF_ONE: dict[Any, Callable[[_Outer], _Outer]] = {
+    negative: lambda x: _combined(multiply, x, _Outer(scale=-1.0)),
+    reciprocal: lambda x: _combined(divide, _Outer(scale=1.0), x),
+    square: lambda x: _combined(multiply, x, x),
+}
+
+
+def _repeated(x: Any, shape: tuple[int, ...]) -> _Outer | None:
+    """What is repeated, as the rows, the columns or all elements of matrices."""
+    if len(shape) < 2:
+        return None
+    *lead, m, n = shape
+    own = _padded(x.shape, len(shape))
+    for place, wanted in enumerate(((m, 1), (1, n), (1, 1))):
+        if own[-2:] == wanted:
+            array = broadcast_to(reshape(x, shape=own), shape=(*lead, *wanted))
+            return _Outer(*[array if k == place else None for k in range(3)])
+    return None
+
+
+def _padded(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """The shape of what is repeated, with so many axes."""
+    return (1,) * (ndim - len(shape)) + shape
+
+
+OUTER: dict[Op, Callable[..., Any]] = {matmul: with_outer_product, reduce_sum: summed_product}

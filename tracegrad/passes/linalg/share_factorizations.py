@@ -1,0 +1,92 @@
+"""The pass that factors a matrix once for all systems with it, its transpose, its inverse and its determinant; the last
+two without Python, as compiled code does for systems."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tracegrad.ir import Graph, Node
+from tracegrad.ops import Op
+from tracegrad.ops.determinants import det
+from tracegrad.ops.diagonals import diagonal
+from tracegrad.ops.elementwise import absolute, equal, exp, less, log, multiply, negative, where
+from tracegrad.ops.fills import arange
+from tracegrad.ops.linalg import inv, lu, lu_solve, slogdet, solve
+from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, transpose
+from tracegrad.ops.reduction import reduce_prod
+from tracegrad.passes.core.rewriter import in_loop, operand, rewrite, swaps
+
+__all__ = ["factor_once"]
+
+_OPS = (det, inv, slogdet, solve)
+
+
+def factor_once(graph: Graph) -> Graph:
+    """`graph` with one factorization of each matrix. Results round as NumPy's do, or differently.
+
+    >>> from tracegrad.ir import parse
+    >>> text = '''graph(%0: f64[9,9], %1: f64[9,2]) {
+    ...   %2 = solve(%0, %1) : f64[9,2]
+    ...   %3 = transpose(%0) {perm=(1, 0)} : f64[9,9]
+    ...   %4 = solve(%3, %2) : f64[9,2]
+    ...   return %4
+    ... }'''
+    >>> print(factor_once(parse(text)))
+    graph(%0: f64[9,9], %1: f64[9,2]) {
+      %2, %3 = lu(%0) : f64[9,9], i32[9]
+      %4 = lu_solve(%2, %3, %1) {transposed=False} : f64[9,2]
+      %5 = lu_solve(%2, %3, %4) {transposed=True} : f64[9,2]
+      return %5
+    }
+    """
+    found = [x for x in graph.everywhere() if x.op in _OPS and x.operands[0].aval.dtype.kind == "f"]
+    uses = Counter([_matrix(x.operands[0]) for x in found])
+    if all(x.op is solve and uses[_matrix(x.operands[0])] == 1 for x in found):
+        return graph
+
+    def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op not in _OPS or operands[0].dtype.kind != "f" or 0 in operands[0].shape:
+            return None
+        a, transposed = operands[0], False
+        if swaps(a):
+            a, transposed = operand(a), True
+        alone = uses[a.node] < 2
+        if alone and (op is solve or in_loop(a)):  # in loops Python is asked for factors, too
+            return None
+        if alone and op is inv:
+            return solve(operands[0], _identity(a))
+        factors, pivots = lu(a)
+        if op in (det, slogdet):
+            sign, magnitude = _slogdet(factors, pivots)
+            return (sign, magnitude) if op is slogdet else multiply(sign, exp(magnitude))
+        right = operands[1] if op is solve else _identity(a)
+        return lu_solve(factors, pivots, right, transposed=transposed)
+
+    return rewrite(graph, hook)
+
+
+def _matrix(x: Node) -> Node:
+    """What `x` is the transpose of, or `x`."""
+    if x.op is transpose:
+        *_, p, q = dict(x.params)["perm"]
+        if (p, q) == (x.aval.ndim - 1, x.aval.ndim - 2):
+            return x.operands[0]
+    return x
+
+
+def _slogdet(factors: Any, pivots: Any) -> tuple[Any, Any]:
+    ndim, n = len(factors.shape), factors.shape[-1]
+    pivot = diagonal(factors, offset=0, axes=(ndim - 2, ndim - 1))
+    one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # of nan too, as NumPy has it
+    sign = where(equal(pivot, 0.0), 0.0, one)
+    stays = equal(pivots, broadcast_to(arange(start=1, step=1, length=n, dtype="int32"), shape=pivots.shape))
+    signs = where(stays, sign, negative(sign))
+    return reduce_prod(signs, axes=(ndim - 2,)), reduce_sum(log(absolute(pivot)), axes=(ndim - 2,))
+
+
+def _identity(a: Any) -> Any:
+    n = a.shape[-1]
+    places = arange(start=0, step=1, length=n, dtype="int64")
+    eye = equal(broadcast_to(reshape(places, shape=(n, 1)), shape=(n, n)), broadcast_to(places, shape=(n, n)))
+    return broadcast_to(cast(eye, dtype=a.dtype.name), shape=a.shape)

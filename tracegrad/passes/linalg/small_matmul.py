@@ -1,0 +1,167 @@
+"""The pass that makes loops of products: of those that a loop computes better than BLAS, since it fuses with its
+neighbours, and of integers and booleans, which BLAS does not know; and sums of stacks of products, which are one
+product."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.ir import Graph
+from tracegrad.ops import Op
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.ops.patches import patches
+from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, swaps
+from tracegrad.passes.linalg.diagonal import with_diagonal
+from tracegrad.records import record
+
+__all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
+
+MOST_OF_WINDOW = 16  # elements, up to which a sum of products needs no windows that are stored
+
+
+@record(frozen=True)
+class Thresholds:
+    """Where `matmul` of (..., m, k) and (..., k, n), of floats, becomes a loop.
+
+    `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 (matrix-vector and outer
+    products, which move as many numbers as they compute) and the matrix has at most so many elements. `tiny`: the same
+    as `small` for stacks of `many` products, which are one call, unless a loop computes them again and again.
+    """
+
+    small: int = 8
+    vector_elements: int = 1 << 30
+    tiny: int = 4
+    many: int = 16
+
+    def unrolls(self, m: int, k: int, n: int, count: int = 1) -> bool:
+        """Whether each of `count` products of these sizes becomes a loop."""
+        if max(m, k, n) <= (self.small if count < self.many else min(self.small, self.tiny)):
+            return True
+        return 1 in (m, k, n) and m * k * n <= self.vector_elements
+
+
+_USUAL = Thresholds()
+
+
+def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> Graph:
+    """`graph` with `matmul`s that are small, have a vector, or are not of floats, as multiply and reduce_sum. Sums may
+    round differently.
+
+    >>> from tracegrad.ir import parse
+    >>> text = "graph(%0: f64[9,5], %1: f64[5,1]) {\\n  %2 = matmul(%0, %1) : f64[9,1]\\n  return %2\\n}"
+    >>> print(unroll_small_contractions(parse(text)))
+    graph(%0: f64[9,5], %1: f64[5,1]) {
+      %2 = reshape(%1) {shape=(5,)} : f64[5]
+      %3 = broadcast_to(%2) {shape=(9, 5)} : f64[9,5]
+      %4 = multiply(%0, %3) : f64[9,5]
+      %5 = reduce_sum(%4) {axes=(1,)} : f64[9]
+      %6 = reshape(%5) {shape=(9, 1)} : f64[9,1]
+      return %6
+    }
+    """
+
+    def unrolled(operands: tuple[Any, ...], again: bool) -> bool:
+        x, y = (x.aval for x in operands)
+        if x.dtype.kind not in "fc":
+            return True
+        count = 1 if again else math.prod(x.shape[:-2])
+        return thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
+
+    def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op is not matmul:
+            return None
+        if unrolled(operands, in_loop(operands[0])):
+            return as_loop(*operands)
+        return _of_windows(*operands)
+
+    found = [x for x in graph.everywhere() if x.op is matmul or x.op is patches]
+    for x in found:
+        if x.op is patches or unrolled(x.inputs, True):
+            return rewrite(graph, hook)
+    return graph
+
+
+def _of_windows(x: Any, y: Any) -> Any:
+    """The product of small windows and few columns, or of the transposed windows, as a sum that reads them in place."""
+    turned = producer(x) is transpose and len(x.shape) == 2
+    found = operand(x) if turned else x
+    while producer(found) is reshape:
+        found = operand(found)
+    if producer(found) is not patches or len(x.shape) != 2:
+        return None
+    params, n = dict(found.node.params), y.shape[-1]
+    counts, sizes = params["counts"], params["sizes"]
+    m, k = math.prod(counts), math.prod(sizes)
+    if x.shape != ((k, m) if turned else (m, k)) or k > MOST_OF_WINDOW or max(*sizes, n) > _USUAL.small:
+        return None
+    rank, whole = len(counts), (*counts, *sizes, n)
+    left = broadcast_to(reshape(found, shape=(*counts, *sizes, 1)), shape=whole)
+    beside = (*counts, *(1,) * rank, n) if turned else (*(1,) * rank, *sizes, n)
+    product = multiply(left, broadcast_to(reshape(y, shape=beside), shape=whole))
+    axes = range(rank) if turned else range(rank, 2 * rank)
+    return reshape(reduce_sum(product, axes=tuple(axes)), shape=(k if turned else m, n))
+
+
+def as_loop(x: Any, y: Any) -> Any:
+    """The product as a sum over the axis that both operands share, without axes of size one."""
+    (*lead, m, k), n = x.shape, y.shape[-1]
+    if (found := with_diagonal(x, y)) is not None:
+        return found
+    if k == 1:
+        return multiply(broadcast_to(x, shape=(*lead, m, n)), broadcast_to(y, shape=(*lead, m, n)))
+    if m == 1 and n == 1:
+        return reshape(_dot(reshape(x, shape=(*lead, k)), reshape(y, shape=(*lead, k)), -1), shape=(*lead, 1, 1))
+    if n == 1:
+        return reshape(_matrix_vector(x, reshape(y, shape=(*lead, k))), shape=(*lead, m, 1))
+    if m == 1:
+        return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*lead, k))), shape=(*lead, 1, n))
+    if swaps(x) and swaps(y) and x.dtype.kind not in "fc":
+        return matrix_transpose(as_loop(operand(y), operand(x)))  # whose factors lie along their rows
+    left = broadcast_to(reshape(x, shape=(*lead, m, 1, k)), shape=(*lead, m, n, k))
+    right = broadcast_to(reshape(matrix_transpose(y), shape=(*lead, 1, n, k)), shape=(*lead, m, n, k))
+    return _dot(left, right, -1)
+
+
+def _matrix_vector(x: Any, v: Any) -> Any:
+    """(..., m, k) times (..., k), reading the matrix as it lies: a transpose is summed over its rows."""
+    lead, k = v.shape[:-1], v.shape[-1]
+    if swaps(x):
+        lying = operand(x)
+        return _dot(lying, broadcast_to(reshape(v, shape=(*lead, k, 1)), shape=lying.shape), -2)
+    return _dot(x, broadcast_to(reshape(v, shape=(*lead, 1, k)) if lead else v, shape=x.shape), -1)
+
+
+def _dot(x: Any, y: Any, axis: int) -> Any:
+    return reduce_sum(multiply(x, y), axes=(len(x.shape) + axis,))
+
+
+def long_product(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The sum of a stack of products, as one product of long matrices, if these need no copy: sums of `x.T @ y` do not.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify.simplify import simplify
+    >>> text = '''graph(%0: f64[7,40,20], %1: f64[7,40,30]) {
+    ...   %2 = transpose(%0) {perm=(0, 2, 1)} : f64[7,20,40]
+    ...   %3 = matmul(%2, %1) : f64[7,20,30]
+    ...   %4 = reduce_sum(%3) {axes=(0,)} : f64[20,30]
+    ...   return %4
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[7,40,20], %1: f64[7,40,30]) {
+      %2 = reshape(%0) {shape=(280, 20)} : f64[280,20]
+      %3 = reshape(%1) {shape=(280, 30)} : f64[280,30]
+      %4 = transpose(%2) {perm=(1, 0)} : f64[20,280]
+      %5 = matmul(%4, %3) : f64[20,30]
+      return %5
+    }
+    """
+    if not axes or producer(x) is not matmul or shared(x) or axes != tuple(range(len(x.shape) - 2)):
+        return None
+    first, second = operand(x), operand(x, 1)
+    if not swaps(first):
+        return None
+    long = [reshape(y, shape=(math.prod(y.shape[:-1]), y.shape[-1])) for y in (operand(first), second)]
+    return matmul(matrix_transpose(long[0]), long[1])

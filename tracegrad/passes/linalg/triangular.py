@@ -1,0 +1,46 @@
+"""Triangles that are known as such: factors of Cholesky's where they are solved with, halves of symmetric matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.elementwise import less_equal, where
+from tracegrad.ops.factorizations import cholesky
+from tracegrad.ops.linalg import solve, solve_triangular
+from tracegrad.ops.linear import broadcast_to
+from tracegrad.passes.algebra.shape_rules import rule_for
+from tracegrad.passes.core.rewriter import operand, producer, swaps
+from tracegrad.passes.linalg.diagonal import counted
+
+__all__: list[str] = []
+
+
+@rule_for(cholesky)
+def _(x: Any, *, lower: bool) -> Any:
+    """Of a symmetric matrix that is made of its lower triangle, the other one need not be there."""
+    if lower or producer(x) is not where or any(is_literal(y) for y in x.node.inputs):
+        return None
+    mask, below, above = (operand(x, k) for k in range(3))
+    if not swaps(above) or operand(above).node is not below.node:
+        return None
+    return cholesky(below, lower=True) if _is_lower(mask) else None
+
+
+def _is_lower(mask: Any) -> bool:
+    """Whether a mask is true where no column is behind the row."""
+    while producer(mask) is broadcast_to:
+        mask = operand(mask)
+    if len(mask.shape) != 2 or producer(mask) is not less_equal:
+        return False
+    return [counted(operand(mask, k)) for k in range(2)] == [1, 0]
+
+
+@rule_for(solve)
+def _(a: Any, b: Any) -> Any:
+    """With the factor of a Cholesky factorization, which has no zero on its diagonal, or its transpose."""
+    transposed = swaps(a)
+    factor = operand(a) if transposed else a
+    if producer(factor) is not cholesky:
+        return None
+    return solve_triangular(factor, b, lower=True, transposed=transposed, unit=False)

@@ -1,0 +1,1 @@
+"""Loop passes: fusion, tiling, batching, and elimination of residuals."""

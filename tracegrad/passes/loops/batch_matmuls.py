@@ -1,0 +1,206 @@
+"""Products of all turns of a loop at once, where a turn has few rows: BLAS needs many to be fast.
+
+- A product of rows that the loop is given and a matrix that stays the same, as `x[t] @ w`, is that of all rows before
+  the loop; each turn is given its rows of it.
+- Products that only add up, as the cotangents of a matrix `dw += x[t].T @ dz[t]` do, are one product behind the loop,
+  of what each turn had for them.
+
+What a user adds up in turns is added in turns; sums of cotangents (`accumulate`) have no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.control.repeat import scan
+from tracegrad.ir import Graph, Node
+from tracegrad.ops import Op
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import accumulate
+from tracegrad.ops.linear import reshape, transpose
+from tracegrad.passes.core.constant_folding import is_zero
+from tracegrad.passes.core.rewriter import rewrite
+
+__all__ = ["join_products_of_turns"]
+
+FEWEST = 4  # turns
+MOST_ROWS = 64  # of a product that gains by having those of other turns beside it
+LEAST = 1 << 14  # multiply-adds of a turn, below which a loop has better to do than BLAS
+ROOM = 1 << 25  # bytes for what all turns give or are given
+
+
+def join_products_of_turns(graph: Graph) -> Graph:
+    """`graph` with products of all turns of its loops beside these. Sums may round differently.
+
+    >>> from tracegrad.ir import parse
+    >>> print(join_products_of_turns(parse('''
+    ... graph(%0: f64[40], %1: f64[100,8,60], %2: f64[60,40]) {
+    ...   %3, _ = scan(%0, %1, %2) {carries=1, length=100, reverse=False, xs=1} : f64[40], f64[100,8,40]
+    ...     body(%0: f64[40], %1: f64[8,60], %2: f64[60,40]) {
+    ...       %3 = matmul(%1, %2) : f64[8,40]
+    ...       %4 = reduce_sum(%3) {axes=(0,)} : f64[40]
+    ...       %5 = add(%0, %4) : f64[40]
+    ...       return %5, %3
+    ...     }
+    ...   return %3
+    ... }''')))
+    graph(%0: f64[40], %1: f64[100,8,60], %2: f64[60,40]) {
+      %3 = reshape(%1) {shape=(800, 60)} : f64[800,60]
+      %4 = matmul(%3, %2) : f64[800,40]
+      %5 = reshape(%4) {shape=(100, 8, 40)} : f64[100,8,40]
+      %6, _ = scan(%0, %1, %5, %2) {carries=1, length=100, reverse=False, xs=2} : f64[40], f64[100,8,40]
+        body(%0: f64[40], %1: f64[8,60], %2: f64[8,40], %3: f64[60,40]) {
+          %4 = reduce_sum(%2) {axes=(0,)} : f64[40]
+          %5 = add(%0, %4) : f64[40]
+          return %5, %2
+        }
+      return %6
+    }
+    """
+    if graph.has_regions and scan in [node.op for node in graph.everywhere()]:
+        return rewrite(graph, _hook)
+    return graph
+
+
+def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    if op is not scan or params["length"] < FEWEST:
+        return None
+    loop = _Loop(operands, **params)
+    before, behind = loop.given(), loop.added()
+    return loop.joined(before, behind) if before or behind else None
+
+
+class _Loop:
+    """A loop, and the products of its body."""
+
+    def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, length: int, reverse: bool):
+        self.body, self.length, self.reverse = body, length, reverse
+        self.operands, self.carries, self.xs = operands, carries, xs
+        self.outer = dict(zip(body.inputs, operands))
+        self.rows = set(body.inputs[carries : carries + xs])
+        self.constants = set(body.inputs[carries + xs :])
+        self.users = body.users()
+
+    # -- what is found -----------------------------------------------------------------------------------
+    def given(self) -> list[Node]:
+        """Products of rows and a matrix that stays the same."""
+        found = [
+            x for x in self.body.nodes
+            if x.op is matmul and _is_worth_it(x, x.inputs[0].aval.shape[0])
+            and _source(x.inputs[0]) in self.rows and _source(x.inputs[1], transpose) in self.constants
+        ]  # fmt: skip
+        return [x for x in found if self._has_room(x)]
+
+    def added(self) -> dict[int, tuple[Node, Node]]:
+        """By carry what multiplies what, of those to which a product is added that nothing else uses."""
+        outputs = self.body.outputs
+        found = {}
+        for i, carry in enumerate(self.body.inputs[: self.carries]):
+            total = outputs[i]
+            if total.op is not accumulate or carry not in total.inputs or outputs.count(total) > 1:
+                continue
+            product = total.inputs[1 - total.inputs.index(carry)]
+            if not isinstance(product, Node) or product is carry or carry in outputs or self.users[total]:
+                continue
+            if self.users[carry] != [total] or product.op is not matmul:
+                continue
+            x, y = product.inputs
+            if _is_worth_it(product, x.aval.shape[-1]) and self._has_room(x) and self._has_room(y):
+                found[i] = (x, y)
+        return found
+
+    def _has_room(self, x: Node) -> bool:
+        return self.length * x.aval.nbytes <= ROOM
+
+    # -- what is made of it ------------------------------------------------------------------------------
+    def joined(self, before: list[Node], behind: dict[int, tuple[Node, Node]]) -> tuple[Any, ...]:
+        """The results of the loop, with these products beside it."""
+        rows = {x: Node(None, (), (), x.aval) for x in before}
+        products = [self._of_all_rows(x) for x in before]
+        new, nodes = self._replaced(rows, [self.body.outputs[i] for i in behind])
+        factors: list[Node] = []  # that the loop gives, by what they are
+        for x, y in behind.values():
+            for factor in (_turned(x, nodes, new), new.get(y, y)):
+                if _source(factor) not in self.rows and factor not in factors:
+                    factors.append(factor)
+        inputs, outputs = self.body.inputs, [new.get(x, x) for x in self.body.outputs]
+        kept = [i for i in range(self.carries) if i not in behind]
+        split = self.carries + self.xs
+        body = Graph(
+            (*(inputs[i] for i in kept), *inputs[self.carries : split], *rows.values(), *inputs[split:]),
+            tuple(nodes),
+            (*(outputs[i] for i in kept), *outputs[self.carries :], *factors),
+        )
+        operands = (
+            *(self.operands[i] for i in kept), *self.operands[self.carries : split], *products, *self.operands[split:]
+        )  # fmt: skip
+        builder = self.operands[0].builder
+        params = {"body": body, "carries": len(kept), "xs": self.xs + len(rows), "length": self.length}
+        found = builder.emit(scan, operands, {**params, "reverse": self.reverse})
+        own = len(body.outputs) - len(factors)
+        stacked = dict(zip(factors, found[own:]))
+        carried = dict(zip(kept, found))
+        for i, (x, y) in behind.items():
+            sides = [self._stacked(side, stacked) for side in (_turned(x, nodes, new), new.get(y, y))]
+            total, start = matmul(matrix_transpose(sides[0]), sides[1]), self.operands[i]
+            carried[i] = total if is_zero(start) else accumulate(start, total)
+        return (*(carried[i] for i in range(self.carries)), *found[len(kept) : own])
+
+    def _of_all_rows(self, product: Node) -> Any:
+        """A product of all rows before the loop."""
+        x, y = product.inputs
+        m, k = x.aval.shape
+        rows = reshape(self.outer[_source(x)], shape=(self.length * m, k))
+        return reshape(matmul(rows, self._outside(y)), shape=(self.length, *product.aval.shape))
+
+    def _outside(self, y: Node) -> Any:
+        """The value outside of the loop of what is a constant in it, seen differently."""
+        if y in self.outer:
+            return self.outer[y]
+        assert y.op is not None
+        return y.op(self._outside(y.inputs[0]), **dict(y.params))
+
+    def _stacked(self, factor: Node, stacked: dict[Node, Any]) -> Any:
+        """What all turns have for a factor, as rows below each other."""
+        k, m = factor.aval.shape
+        found = stacked[factor] if factor in stacked else self.outer[_source(factor)]
+        return reshape(found, shape=(self.length * k, m))
+
+    def _replaced(self, rows: dict[Node, Node], gone: list[Node]) -> tuple[dict[Node, Node], list[Node]]:
+        """What stands for the nodes of the body where rows stand for products, and the nodes; some are left out."""
+        new, nodes = dict(rows), []
+        for node in self.body.nodes:
+            if node in rows or node in gone:
+                continue
+            inputs = tuple([new.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
+            if inputs != node.inputs:
+                new[node] = Node(node.op, inputs, node.params, node.aval, node.location)
+            nodes.append(new.get(node, node))
+        return new, nodes
+
+
+def _is_worth_it(product: Node, rows: int) -> bool:
+    """Whether a product is BLAS's, and has too few rows in a turn to be fast."""
+    (*lead, m, k), n = product.inputs[0].aval.shape, product.aval.shape[-1]
+    kinds = {x.aval.dtype.kind for x in product.operands}
+    return not lead and kinds == {"f"} and rows <= MOST_ROWS and m * k * n >= LEAST
+
+
+def _source(x: Node, *also: Op) -> Node:
+    """What `x` is in another shape, or seen in one of the other ways."""
+    while x.op is reshape or x.op in also:
+        x = x.inputs[0]
+    return x
+
+
+def _turned(x: Node, nodes: list[Node], new: dict[Node, Node]) -> Node:
+    """The transposed of `x` in the body, which is made there if it has none."""
+    x = new.get(x, x)
+    if x.op is transpose:
+        return x.operands[0]
+    for node in nodes:
+        if node.op is transpose and node.inputs == (x,):
+            return node
+    nodes.append(Node(transpose, (x,), (("perm", (1, 0)),), transpose.aval(x.aval, perm=(1, 0))))
+    return nodes[-1]

@@ -1,0 +1,230 @@
+"""What a loop keeps for another one, and leaves where it was: read there, and not kept.
+
+The derivative of a loop keeps what its turns have read. `A[i, :j]`, read in turn `(i, j)` of a factorization that fills
+`A`, is not written again: the same elements are in the `A` that the loop gives back, and no turn need keep a copy.
+Where it is read, no more of a window may be wanted than a mask lets through; later turns may have written the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, is_literal
+from tracegrad.control.unwritten import moved_into
+from tracegrad.ir import Builder, Graph, Node
+from tracegrad.ir.builder import recording
+from tracegrad.ir.replay import applied
+from tracegrad.ops import elementwise as ew
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import add, multiply, where
+from tracegrad.ops.fills import arange
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import broadcast_to, reshape
+from tracegrad.ops.windows import counted, dynamic_slice
+from tracegrad.passes.loops.dead_results import trim
+from tracegrad.passes.loops.fusion import share_loops
+from tracegrad.passes.loops.residual_windows import Kept, Part, Sum, added, is_loop, sum_of
+from tracegrad.passes.simplify.simplify import simplify
+
+__all__ = ["read_what_is_left"]
+
+_NUMBER = Aval((), np.dtype(np.int64))
+
+
+def read_what_is_left(graph: Graph) -> Graph:
+    """`graph` with loops that read windows in the array that another loop leaves, and not as that has kept them."""
+    before, tried = graph, set[tuple[Node, int]]()
+    if graph.has_regions and sum(map(is_loop, graph.nodes)) > 1:
+        while (found := _rewritten(graph, tried)) is not None:
+            graph = trim(found)  # what is not read any more is not given
+    return graph if graph is before else share_loops(simplify(graph))
+
+
+def _rewritten(graph: Graph, tried: set[tuple[Node, int]]) -> Graph | None:
+    """The graph without one more of what need not be kept."""
+    users = graph.users()
+    for node in graph.nodes:
+        if node.picks is None or not is_loop(node.operands[0]) or node in graph.outputs or not users[node]:
+            continue
+        key = node.operands[0], node.picks
+        if key in tried or not all(map(is_loop, users[node])):
+            continue
+        tried.add(key)
+        kept = Kept(*key)
+        if kept.is_found and (found := _Reading(kept).graph(graph, node)) is not None:
+            return found
+    return None
+
+
+class _Reading:
+    """Writes graphs anew that read what is kept. Regions take the array that is left, what places are computed of
+    outside of the loops, and the numbers of turns whose rows they are given."""
+
+    def __init__(self, kept: Kept):
+        self.kept = kept
+
+    def graph(self, graph: Graph, node: Node) -> Graph | None:
+        """The graph in which `node` is what is kept."""
+        loop, builder = node.operands[0], Builder()
+        env = {x: builder.input(x.aval) for x in graph.inputs}
+
+        def more() -> list[Any]:
+            return [env[loop][self.kept.carry], *(env[x] for x in self.kept.outside)]
+
+        return self._rebuilt(builder, graph, node, env, more, {})
+
+    def _region(self, graph: Graph, kept: Node, given: Sequence[Any], row: int | None,
+                sums: dict[Node, Sum]) -> Graph | None:  # fmt: skip
+        """A region to which `given` is given besides. If the loop gives it a row of what is kept, it gives it the
+        number of that as well, as input number `row`."""
+        builder = Builder()
+        inputs = [builder.input(x.aval) for x in graph.inputs[:row]]
+        turn = [] if row is None else [builder.input(_NUMBER)]
+        inputs += [builder.input(x.aval) for x in graph.inputs[len(inputs) :]]
+        more, env = [*(builder.input(x.aval) for x in given), *turn], dict(zip(graph.inputs, inputs))
+        if self._level(more) == len(self.kept.levels):
+            if not self.kept.is_left(_part(kept, graph, lambda x: _sum(x, sums))):
+                return None
+            with recording(builder):
+                env[kept] = self._read(more, [])
+        return self._rebuilt(builder, graph, kept, env, lambda: more, sums)
+
+    def _rebuilt(self, builder: Builder, graph: Graph, kept: Node, env: dict[Node, Any],
+                 more: Callable[[], list[Any]], sums: dict[Node, Sum]) -> Graph | None:  # fmt: skip
+        is_read = kept.op is None and env[kept].node.op is not None
+        if kept in graph.outputs and not is_read:
+            return None
+        with recording(builder):
+            for node in graph.nodes:
+                if node.picks is not None:
+                    env[node] = env[node.operands[0]][node.picks]
+                    continue
+                args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
+                if is_read or kept not in node.operands:
+                    env[node] = applied(node, args, dict(node.params), builder)
+                    continue
+                builder.location = node.location
+                instead = self._loop if is_loop(node) else self._window
+                env[node] = instead(node, args, kept, more(), sums, graph)
+                if env[node] is None:
+                    return None
+            return builder.build([env[x] for x in graph.outputs])
+
+    def _loop(self, loop: Node, args: Sequence[Any], kept: Node, more: list[Any], sums: dict[Node, Sum],
+              _: Graph) -> Any:  # fmt: skip
+        """The results of a loop that is given what is kept, or row by row."""
+        params = dict(loop.params)
+        carries, first = params["carries"], params["carries"] + params.get("xs", 0)
+        places = [k for k, x in enumerate(loop.inputs) if x is kept]
+        if len(places) != 1 or places[0] < carries:
+            return None
+        by_row, body = places[0] < first, params["body"]
+        if by_row and self.kept.leaves_room(self._level(more)):
+            return None
+        inside = {x: _sum(y, sums) for x, y in zip(body.inputs[first:], loop.inputs[first:])}
+        given = [*args, *more]
+        if by_row:
+            level = self._level(more)
+            for x, y in zip(body.inputs[carries:first], loop.inputs[carries:first]):
+                if isinstance(y, Node) and y.op is arange:
+                    inside[x] = added({None: dict(y.params)["start"]}, {level: dict(y.params)["step"]})
+            given.insert(first, arange(start=0, step=1, length=params["length"], dtype="int64"))
+            params["xs"] += 1
+        params["body"] = self._region(body, body.inputs[places[0]], more, first if by_row else None, inside)
+        if "cond" in params:
+            params["cond"] = self._region(params["cond"], params["cond"].inputs[places[0]], more, None, {})
+        if params["body"] is None or params.get("cond", params) is None:
+            return None
+        return more[0].builder.emit(loop.op, tuple(given), params)
+
+    def _level(self, more: Sequence[Any]) -> int:
+        """How many numbers of turns are given."""
+        return len(more) - 1 - len(self.kept.outside)
+
+    def _window(self, node: Node, args: Sequence[Any], kept: Node, more: list[Any], sums: dict[Node, Sum],
+                graph: Graph) -> Any:  # fmt: skip
+        """What a node that takes a window of those kept is instead."""
+        level, turns = self._level(more), node.inputs[1:]
+        whole = node.op is gather and dict(node.params)["axes"] == tuple(range(len(self.kept.levels) - level))
+        if not whole or kept in turns or any(is_literal(x) or x.aval != _NUMBER for x in turns):
+            return None
+        numbers: dict[Any, int] = {}
+        for k, x in enumerate(turns, level):
+            own = _sum(x, sums)
+            if len(own) == 1 and set(own.values()) == {1} and None not in own:
+                numbers[next(iter(own))] = k
+        part = _part(node, graph, lambda x: {numbers.get(k, k): n for k, n in _sum(x, sums).items()})
+        if not self.kept.is_left(part):
+            return None
+        sizes = kept.aval.shape
+        return self._read(more, [counted(x, length=sizes[k], axis=k) for k, x in enumerate(args[1:])])
+
+    def _read(self, more: Sequence[Any], places: Sequence[Any]) -> Any:
+        outside, window = self.kept.outside, self.kept.window
+        array, values, turns = more[0], dict(zip(outside, more[1:])), [*more[1 + len(outside) :], *places]
+        sizes, step = window.aval.shape, dict(window.params)["step"]
+        starts = []
+        for each, n, m, s in zip(self.kept.sums, array.shape, sizes, step):
+            total: Any = each.get(None, 0)
+            for key, factor in each.items():
+                if key is not None:
+                    value = turns[key] if type(key) is int else values[key]
+                    term = value if factor == 1 else multiply(value, factor)
+                    total = term if is_literal(total) and total == 0 else add(term, total)
+            starts.append(total if is_literal(total) else moved_into(total, {}, n - ((m - 1) * s + 1)))
+        return dynamic_slice(array, *starts, sizes=sizes, step=step)
+
+
+def _sum(x: Any, known: dict[Node, Sum]) -> Sum:
+    found = sum_of(x, lambda y: known.get(y, {y: 1}))
+    return {x: 1} if found is None else found
+
+
+# -- masks ----------------------------------------------------------------------------------------------------
+_BELOW = {ew.less: (0, True), ew.less_equal: (1, True), ew.greater_equal: (0, False), ew.greater: (1, False)}
+_SWAPPED = {ew.less: ew.greater, ew.less_equal: ew.greater_equal, ew.greater_equal: ew.less_equal, ew.greater: ew.less}
+
+
+def _part(node: Node, graph: Graph, as_sum: Callable[[Any], Sum]) -> Part | None:
+    """What part of the window `node` is wanted in the end, if one mask chooses it."""
+    users, found, waiting = graph.users(), set(), [node]
+    while waiting:
+        x = waiting.pop()
+        if x in graph.outputs:
+            return None
+        for user in users[x]:
+            if user.op is where and user.inputs.count(x) == 1 and user.inputs[0] is not x:
+                found.add((_flat(user.inputs[0]), user.inputs[1] is x))
+            elif (user.op is reshape or isinstance(user.op, Elementwise)) and user.aval.size == x.aval.size:
+                waiting.append(user)
+            else:
+                return None
+    if len(found) != 1:
+        return None
+    ((mask, side),) = found
+    return _bound(mask, side, as_sum) if isinstance(mask, Node) and mask.aval.size == node.aval.size else None
+
+
+def _bound(mask: Node, side: bool, as_sum: Callable[[Any], Sum]) -> Part | None:
+    if mask.op not in _BELOW:
+        return None
+    for op, (x, y) in ((mask.op, mask.inputs), (_SWAPPED[mask.op], mask.inputs[::-1])):
+        place, bound = _flat(x), y
+        while isinstance(bound, Node) and bound.op in (reshape, broadcast_to):
+            bound = bound.inputs[0]
+        one = is_literal(bound) or not bound.aval.shape
+        if one and isinstance(place, Node) and place.op is arange and place.aval.size == mask.aval.size:
+            more, is_end = _BELOW[op]
+            counts = dict(place.params)
+            plain = (counts["start"], counts["step"]) == (0, 1)
+            return Part(added(as_sum(bound), {None: more}), is_end == side) if plain else None
+    return None
+
+
+def _flat(x: Any) -> Any:
+    while isinstance(x, Node) and x.op is reshape:
+        x = x.inputs[0]
+    return x

@@ -1,0 +1,1 @@
+"""Rules for regions of loops and branches."""

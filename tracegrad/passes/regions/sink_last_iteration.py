@@ -1,0 +1,116 @@
+"""Carries of which only the last turn's value is wanted, computed behind the loop.
+
+`value, g = value_and_grad(w)` at the end of each turn leaves a value that no turn reads. Where it is computed from what
+else the last turn leaves, and from what is the same in every turn, it is computed from that, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tracegrad.control import repeat
+from tracegrad.ir import Graph, Node, replay
+from tracegrad.ir.builder import needed, sliced
+from tracegrad.ops.forms import Contract, Fill, Fold, Map, Move, Result
+
+__all__ = ["computed_behind"]
+
+LEAST = 1 << 15  # operations that are saved, some 10 microseconds
+DEAR = 8  # operations that a function, or a quotient, counts as
+
+
+def computed_behind(operands: Sequence[Any], *, body: Graph, carries: int, xs: int, **params: Any) -> Any:
+    """The results of a scan of two turns or more without such carries; None if there are none that are worth it.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify.simplify import simplify
+    >>> text = '''graph(%0: f64[9000], %1: f64[9000]) {
+    ...   %2, %3 = scan(%0, %1) {carries=2, length=20, reverse=False, xs=0} : f64[9000], f64[9000]
+    ...     body(%0: f64[9000], %1: f64[9000]) {
+    ...       %2 = multiply(%0, 0.5) : f64[9000]
+    ...       %3 = exp(%2) : f64[9000]
+    ...       return %2, %3
+    ...     }
+    ...   return %2, %3
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[9000], %1: f64[9000]) {
+      %2, = scan(%0) {carries=1, length=20, reverse=False, xs=0} : f64[9000],
+        body(%0: f64[9000]) {
+          %1 = multiply(%0, 0.5) : f64[9000]
+          return %1
+        }
+      %3 = exp(%2) : f64[9000]
+      return %2, %3
+    }
+    """
+    read = {x for node in body.nodes for x in node.operands}.union(body.outputs)
+    unread = [k for k in range(carries) if body.inputs[k] not in read]
+    if not unread:
+        return None
+    left = [k for k in range(len(body.outputs)) if k not in unread]
+    ends = {body.outputs[k]: i for i, k in enumerate(left) if k < carries}
+    fixed = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
+    found = {k: part for k in unread if (part := _from(body, body.outputs[k], {*ends, *fixed})) is not None}
+    if not found or not _saves(body, found, params["length"]):
+        return None
+    kept = [k for k in range(len(body.outputs)) if k not in found]
+    outputs = _without(operands, body, list(found), kept, carries, xs, params)
+    given = fixed | {x: outputs[kept.index(left[i])] for x, i in ends.items()}
+    behind = {k: _replayed(body.outputs[k], part, given) for k, part in found.items()}
+    return tuple([behind[k] if k in behind else outputs[kept.index(k)] for k in range(len(body.outputs))])
+
+
+def _from(body: Graph, wanted: Node, ends: Collection[Node]) -> list[Node] | None:
+    """The nodes from `ends` to `wanted`; None if it needs more than `ends`, or regions."""
+    part = needed(body.nodes, [wanted], lambda node: () if node in ends else node.operands)
+    part = [node for node in part if node not in ends]
+    inside = {*ends, *part}
+    if any(node.regions or not inside.issuperset(node.operands) for node in part):
+        return None
+    return part if wanted in inside else None
+
+
+def _saves(body: Graph, found: dict[int, list[Node]], length: int) -> bool:
+    """Whether what the turns need no longer, which must not fail, is enough more than what is computed behind them."""
+    others = [x for k, x in enumerate(body.outputs) if k not in found]
+    still = set(needed(body.nodes, others))
+    gone = [node for node in body.nodes if node not in still]
+    if any(node.form.raises for node in gone):
+        return False
+    behind = {node for part in found.values() for node in part}
+    return length * sum(map(_work, gone)) - sum(map(_work, behind)) >= LEAST
+
+
+def _work(node: Node) -> int:
+    """Some number of operations."""
+    form = node.form
+    if isinstance(form, Move | Fill | Result):
+        return 0
+    if isinstance(form, Map):
+        dear = form.scalar is None or "/" in form.scalar or "(" in form.scalar
+        return node.aval.size * (DEAR if dear else 1)
+    read = max([x.aval.size for x in node.operands if not x.several], default=0)
+    if isinstance(form, Fold):
+        return read
+    if isinstance(form, Contract):
+        return node.aval.size * node.operands[0].aval.shape[-1]
+    return DEAR * read
+
+
+def _without(
+    operands: Sequence[Any], body: Graph, gone: Sequence[int], kept: Sequence[int], carries: int, xs: int, params: Any
+) -> tuple[Any, ...]:
+    """The results `kept` of the loop without some carries."""
+    if not kept:
+        return ()
+    inputs = [k for k in range(len(operands)) if k not in gone]
+    narrow = sliced([body.inputs[k] for k in inputs], body.nodes, [body.outputs[k] for k in kept])
+    given = [operands[k] for k in inputs]
+    found: tuple[Any, ...] = repeat.scan(*given, body=narrow, carries=carries - len(gone), xs=xs, **params)
+    return found
+
+
+def _replayed(wanted: Node, part: Sequence[Node], given: dict[Node, Any]) -> Any:
+    return replay(Graph(tuple(given), tuple(part), (wanted,)), list(given.values()))[0][0]

@@ -1,0 +1,1 @@
+"""The simplifier: all rules, until nothing changes."""
