@@ -15,7 +15,12 @@ from graphs import REAL
 
 from tracegrad.avals import Aval, aval_of
 from tracegrad.ir import Graph, build, run
-from tracegrad.ops import contraction, elementwise, indexing, linear, reduction, scans
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing import gather_scatter as indexing
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.shape import linear
 from tracegrad.runtime.program import Program, compile_program
 
 __all__ = ["assert_same", "compiled", "full_slice", "graph_from", "outputs_of", "values_for", "whole"]

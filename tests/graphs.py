@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tracegrad.avals import SUPPORTED, Aval, aval_of
 from tracegrad.ir import Builder, Graph, build
-from tracegrad.ops import TABLE, contraction, elementwise, indexing, late, linear, reduction
+from tracegrad.ops import TABLE
+from tracegrad.ops import lazy as late
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing import gather_scatter as indexing
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape import linear
 from tracegrad.transforms.vjp import vjp
 
 # The dtypes that kernels know.

@@ -12,8 +12,8 @@ from scipy import integrate
 import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.ir import build
-from tracegrad.ops.elementwise import multiply, sin
-from tracegrad.ops.linear import reduce_sum
+from tracegrad.ops.elementwise.table import multiply, sin
+from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.runtime import machine_code, tiers
 from tracegrad.runtime.program import machine_code_count
 from tracegrad.settings import settings

@@ -12,7 +12,7 @@ from graphs import graph_of
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.partition import FEW_ROWS, LONG_ROW, LONGEST_ROW, MOST_PARTIAL, RUN, TOGETHER
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.ops.linear import reduce_sum
+from tracegrad.ops.shape.linear import reduce_sum
 
 
 def launched(shape: tuple[int, int], axis: int, dtype: Any = np.float64) -> Launch:

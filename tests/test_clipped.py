@@ -17,7 +17,7 @@ from tracegrad.codegen.plan.planner import Plan, plan
 from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.control import scan
 from tracegrad.ir import Graph, build, run
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.elementwise.table import (
     add,
     greater,
     greater_equal,
@@ -28,10 +28,10 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import broadcast_to, reshape
-from tracegrad.ops.reduction import reduce_sum
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.reduce.reductions import reduce_sum
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, reshape
 
 N = 37
 rng = np.random.default_rng(2)

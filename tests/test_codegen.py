@@ -41,10 +41,14 @@ from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.codegen.plan.planner import Plan, plan
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
-from tracegrad.ops import contraction, elementwise, linear, reduction
-from tracegrad.ops.elementwise import add, divide, exp, multiply, sin, subtract, tanh
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import (
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import add, divide, exp, multiply, sin, subtract, tanh
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import (
     broadcast_to,
     concatenate,
     flip,
@@ -54,7 +58,6 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
-from tracegrad.ops.scans import cumsum
 
 # -- polynomials -----------------------------------------------------------------------------------------------------
 SYMBOLS = ("i0", "i1", "s0")

@@ -17,19 +17,17 @@ from tracegrad import passes
 from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.plan.planner import Call, plan
 from tracegrad.ir import Graph, build, replay, run
-from tracegrad.ops import (
-    TABLE,
-    contraction,
-    elementwise,
-    factorizations,
-    indexing,
-    linear,
-    number_parts,
-    reduction,
-)
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import add, exp, maximum, multiply, sin, square, subtract, tanh, where
-from tracegrad.ops.linear import (
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise import number_parts
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import add, exp, maximum, multiply, sin, square, subtract, tanh, where
+from tracegrad.ops.indexing import gather_scatter as indexing
+from tracegrad.ops.linalg import contraction, factorizations
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import (
     broadcast_to,
     concatenate,
     flip,
@@ -40,7 +38,6 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
-from tracegrad.ops.scans import cumsum
 from tracegrad.runtime.program import compile_program
 
 pytestmark = pytest.mark.usefixtures("optimized")

@@ -15,10 +15,11 @@ from torch_complex import CALLS, DATA, INPUTS, names_in, weights
 
 import tracegrad as tg
 from tracegrad.errors import DTypeError, UnsupportedError
-from tracegrad.ops import TABLE, late
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.forms import Branch, Repeat, Run, While
-from tracegrad.ops.op import AS_WRITTEN
+from tracegrad.ops import TABLE
+from tracegrad.ops import lazy as late
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.forms import Branch, Repeat, Run, While
+from tracegrad.ops.core.op import AS_WRITTEN
 
 assert late.fourier.fft.name in TABLE  # which is imported late, as those beside it are
 RECORDED = json.loads(DATA.read_text())

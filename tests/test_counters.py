@@ -13,7 +13,7 @@ from tracegrad.avals import aval_of
 from tracegrad.control.counters import most_turns
 from tracegrad.control.until import ROOMS, room_for, while_loop
 from tracegrad.ir import build
-from tracegrad.ops import elementwise as ew
+from tracegrad.ops.elementwise import table as ew
 
 rng = np.random.default_rng(5)
 

@@ -14,8 +14,8 @@ import pytest
 
 import tracegrad as tg
 import tracegrad.nn.functional
-import tracegrad.ops.declare as declare_module
-import tracegrad.ops.op as op_module
+import tracegrad.ops.core.elementwise_op as declare_module
+import tracegrad.ops.core.op as op_module
 import tracegrad.torch.tape.cases as cases_module
 from tracegrad.errors import DTypeError
 from tracegrad.torch.tape import (

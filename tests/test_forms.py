@@ -16,12 +16,14 @@ from tracegrad.codegen.lower.form_rules import HANDLERS, handler
 from tracegrad.codegen.lower.index_map_analysis import moved
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, build, parse, run
-from tracegrad.ops import TABLE, linear, pieces
-from tracegrad.ops.elementwise import add, sqrt, where
-from tracegrad.ops.forms import Along, Form, Map, Move
-from tracegrad.ops.index_maps import Read
-from tracegrad.ops.op import Op, bind, primitive
-from tracegrad.ops.samples import uniform
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.forms import Along, Form, Map, Move
+from tracegrad.ops.core.index_maps import Read
+from tracegrad.ops.core.op import Op, bind, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import add, sqrt, where
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape import stack_split as pieces
 from tracegrad.passes import optimize
 
 

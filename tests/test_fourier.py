@@ -14,7 +14,7 @@ from along import differences
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
-from tracegrad.ops import fourier
+from tracegrad.ops.signal import fft as fourier
 from tracegrad.scipy_api.registry import shadow_of
 
 RNG = np.random.default_rng(5)

@@ -11,9 +11,9 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import ad
-from tracegrad.ops.elementwise import floor, multiply
-from tracegrad.ops.linear import cast
-from tracegrad.ops.pieces import stack
+from tracegrad.ops.elementwise.table import floor, multiply
+from tracegrad.ops.shape.linear import cast
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.torch.tape import eager_vjp
 
 RNG = np.random.default_rng(7)

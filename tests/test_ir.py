@@ -15,9 +15,9 @@ from tracegrad.errors import DTypeError, ShapeError, TraceError, VerifyError
 from tracegrad.ir import Builder, Graph, Node, build, parse, replay, run, to_text, turns, verify
 from tracegrad.ir.printing import with_locations
 from tracegrad.ops import TABLE
-from tracegrad.ops.elementwise import add, exp, multiply, power, where
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import fresh, full, reduce_sum, reshape
+from tracegrad.ops.elementwise.table import add, exp, multiply, power, where
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import fresh, full, reduce_sum, reshape
 from tracegrad.transforms.vjp import vjp
 
 

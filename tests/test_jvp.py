@@ -16,8 +16,12 @@ from hypothesis import HealthCheck, given, settings
 
 from tracegrad.avals import aval_of
 from tracegrad.ir import Graph, build, replay, run, verify
-from tracegrad.ops import TABLE, bind, elementwise, linalg, linear, reduction
-from tracegrad.ops.op import Term, transposed
+from tracegrad.ops import TABLE, bind
+from tracegrad.ops.core.op import Term, transposed
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape import linear
 from tracegrad.runtime.program import compile_program
 from tracegrad.torch.tape.factories import tensor
 from tracegrad.transforms.jvp import pushed as push_graph

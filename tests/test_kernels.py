@@ -22,10 +22,15 @@ from tracegrad.codegen.plan import partition as chunks_module
 from tracegrad.codegen.plan import planner as plan_module
 from tracegrad.codegen.program.encode import products_in_chunk
 from tracegrad.ir import build, run
-from tracegrad.ops import bits, contraction, elementwise, linear, reduction
-from tracegrad.ops.elementwise import add, exp, maximum, minimum, multiply, sin, square, subtract, tanh, where
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import (
+from tracegrad.ops.elementwise import bits
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import add, exp, maximum, minimum, multiply, sin, square, subtract, tanh, where
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import (
     broadcast_to,
     cast,
     concatenate,
@@ -36,7 +41,6 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
-from tracegrad.ops.scans import cumsum
 from tracegrad.runtime import threads
 
 pytestmark = pytest.mark.usefixtures("optimized")

@@ -13,7 +13,7 @@ import tracegrad as tg
 from tracegrad.codegen.libs import linear_algebra as lapack
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.encode import orders_of
-from tracegrad.ops.linalg import solve_triangular
+from tracegrad.ops.linalg.solve import solve_triangular
 from tracegrad.runtime import threads
 
 rng = np.random.default_rng(0)

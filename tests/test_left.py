@@ -16,12 +16,12 @@ import tracegrad as tg
 from tracegrad import passes
 from tracegrad.control import scan
 from tracegrad.ir import Graph, build, run
-from tracegrad.ops.elementwise import add, multiply, sin
-from tracegrad.ops.fills import arange
-from tracegrad.ops.forms import Repeat, While
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import full
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ops.elementwise.table import add, multiply, sin
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import full
 
 rng = np.random.default_rng(4)
 N = 9

@@ -12,9 +12,9 @@ from graphs import f64
 
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, run
-from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, multiply, negative, where
-from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.elementwise.table import accumulate, logical_and, logical_not, logical_or, multiply, negative, where
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, slice
 from tracegrad.passes.simplify import simplify
 
 BOOL = np.dtype(bool)

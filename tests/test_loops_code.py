@@ -14,7 +14,7 @@ import tracegrad as tg
 from tracegrad.codegen.plan.region_steps import Looping, Repeat
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
-from tracegrad.ops.op import TABLE, primitive
+from tracegrad.ops.core.op import TABLE, primitive
 from tracegrad.runtime import threads
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
 

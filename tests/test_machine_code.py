@@ -14,8 +14,8 @@ import pytest
 import tracegrad as tg
 from tests.test_program import build, compiled, f64, sources
 from tracegrad.errors import CacheWarning
-from tracegrad.ops.elementwise import add, cos, exp, multiply, sin
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape
+from tracegrad.ops.elementwise.table import add, cos, exp, multiply, sin
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
 from tracegrad.runtime import cache, machine_code, native
 from tracegrad.runtime.cache import DiskCache, default_cache
 from tracegrad.runtime.machine_code import machine_code_count

@@ -13,10 +13,12 @@ from graphs import SAMPLES, every_op, graph_of, like, rng, several, vjp_of
 
 from tracegrad.avals import aval_of
 from tracegrad.ir import build, parse, run, to_text, verify
-from tracegrad.ops import TABLE, elementwise, reduction
-from tracegrad.ops.elementwise import add, greater, sqrt, where
-from tracegrad.ops.forms import Compose, Form, Move
-from tracegrad.ops.pieces import split, unbind
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.forms import Compose, Form, Move
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import add, greater, sqrt, where
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.stack_split import split, unbind
 from tracegrad.torch.autograd import backward
 from tracegrad.torch.tape.factories import tensor
 from tracegrad.transforms.vjp import vjp

@@ -15,7 +15,7 @@ import tracegrad as tg
 from tracegrad.codegen.libs.sorting import ORDERING
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.encode import orders_of
-from tracegrad.ops.repeats import repeated_index
+from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.runtime import image
 from tracegrad.runtime.sorts import sort_address
 

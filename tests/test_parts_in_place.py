@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 
 N, TURNS = 40, 30
 rng = np.random.default_rng(0)

@@ -15,10 +15,25 @@ from hypothesis import HealthCheck, given, settings
 from tracegrad import passes
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, parse, replay, run, to_text, verify
-from tracegrad.ops import contraction, elementwise, indexing, linear, reduction
-from tracegrad.ops.elementwise import accumulate, add, exp, multiply, negative, square, subtract, tanh, where
-from tracegrad.ops.forms import Compose, Identity
-from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, pad, reduce_sum, reshape, slice, transpose
+from tracegrad.ops.core.forms import Compose, Identity
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import accumulate, add, exp, multiply, negative, square, subtract, tanh, where
+from tracegrad.ops.indexing import gather_scatter as indexing
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import (
+    broadcast_to,
+    cast,
+    concatenate,
+    flip,
+    full,
+    pad,
+    reduce_sum,
+    reshape,
+    slice,
+    transpose,
+)
 from tracegrad.passes.core.constant_folding import constant
 
 BY_NAME: dict[str, Callable[[Graph], Graph]] = {run.__name__: run for run, _ in passes.PIPELINE}

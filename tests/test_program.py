@@ -25,10 +25,16 @@ from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
 from tracegrad.codegen.program.encode import orders_of, pieces_of
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, parse, run
-from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction
-from tracegrad.ops.elementwise import add, exp, less, multiply, sin, square, subtract, tanh, where
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import (
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import add, exp, less, multiply, sin, square, subtract, tanh, where
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import (
     broadcast_to,
     cast,
     concatenate,
@@ -40,8 +46,6 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
-from tracegrad.ops.op import primitive
-from tracegrad.ops.scans import cumsum
 from tracegrad.runtime import native, planned, program
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
 from tracegrad.settings import settings

@@ -14,7 +14,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
-from tracegrad.ops.selecting import partitioned_values
+from tracegrad.ops.reduce.partition import partitioned_values
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.functions.return_types import return_type
 from tracegrad.torch.tape import Tensor

@@ -15,7 +15,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.codegen.loopir.random_draws import Native, native_of
 from tracegrad.ir import Node
-from tracegrad.ops import streams
+from tracegrad.ops.calls import random_streams as streams
 
 
 def state(rng: Any) -> str:

@@ -14,9 +14,9 @@ import tracegrad as tg
 from tracegrad.autograd import graph
 from tracegrad.avals import Aval
 from tracegrad.ops import TABLE
-from tracegrad.ops.elementwise import add, cos, multiply, sin
-from tracegrad.ops.linear import broadcast_to
-from tracegrad.ops.op import Op, Several
+from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.elementwise.table import add, cos, multiply, sin
+from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.torch.functions.arguments import as_node
 
 

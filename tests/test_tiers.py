@@ -24,9 +24,9 @@ from tracegrad import settings
 from tracegrad.avals import aval_of
 from tracegrad.errors import PerformanceWarning
 from tracegrad.ir import build, run
-from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import add, cos, exp, greater, sin
-from tracegrad.ops.linear import transpose
+from tracegrad.ops.elementwise.table import add, cos, exp, greater, sin
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.shape.linear import transpose
 from tracegrad.runtime import by_numpy, machine_code, native, tiers
 from tracegrad.runtime.effort import Effort, alive_bytes, to_compile
 from tracegrad.runtime.program import Program, machine_code_count

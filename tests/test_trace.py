@@ -12,7 +12,7 @@ from hatch import Hatch
 
 import tracegrad as tg
 from tracegrad.ir import parse, verify
-from tracegrad.ops.contraction import matmul
+from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.trace import quick
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)

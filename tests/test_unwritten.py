@@ -14,10 +14,10 @@ import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.control.places import distances, window_at
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.forms import Repeat, While
-from tracegrad.ops.linear import slice
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.shape.linear import slice
 
 rng = np.random.default_rng(3)
 N = 9

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tracegrad as tg
 from tests.test_indexing import arrays_and_indices
 from tracegrad.ir import parse, run, verify
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.passes import optimize
 
 rng = np.random.default_rng(0)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible, S
 from typing import Any
 
 from tracegrad.avals import LITERALS, is_literal
-from tracegrad.ops.elementwise import accumulate, greater, logical_and, logical_not, logical_or, where
-from tracegrad.ops.forms import Gather
-from tracegrad.ops.linear import cast, full, reduced_shape, reshape, unreduce
-from tracegrad.ops.op import Op
-from tracegrad.ops.reduction import reduce_any
+from tracegrad.ops.core.forms import Gather
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.table import accumulate, greater, logical_and, logical_not, logical_or, where
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.shape.linear import cast, full, reduced_shape, reshape, unreduce
 
 __all__ = [
     "Entry", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_each", "pull_masked",

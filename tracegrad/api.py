@@ -24,7 +24,8 @@ from tracegrad.derived import (
     statics,
 )
 from tracegrad.errors import located
-from tracegrad.ops import Carrier, linear
+from tracegrad.ops import Carrier
+from tracegrad.ops.shape import linear
 from tracegrad.rolling import find_circles, roll
 from tracegrad.runtime.families import remembered
 from tracegrad.trace.builder import TraceBuilder, current_trace

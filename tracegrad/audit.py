@@ -20,9 +20,9 @@ from tracegrad.errors import UnsupportedError
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.replay import evaluate
-from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.custom import custom_call
-from tracegrad.ops.op import bind
+from tracegrad.ops.calls.custom_call import custom_call
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.op import bind
 from tracegrad.records import record
 from tracegrad.runtime.anomalies import origin
 from tracegrad.runtime.program import compile_program

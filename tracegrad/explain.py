@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
-from tracegrad.ops.forms import Repeat, While
+from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.layouts import Lies

@@ -16,10 +16,10 @@ from tracegrad import tree
 from tracegrad.avals import Aval, aval_of, is_literal, name_of
 from tracegrad.control.loops import map as over_chunks
 from tracegrad.errors import DTypeError, located
-from tracegrad.ops.batching import to_axis
-from tracegrad.ops.complex_numbers import conj
-from tracegrad.ops.elementwise import add, equal
-from tracegrad.ops.linear import arange, cast, concatenate, full, reshape, slice
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import add, equal
+from tracegrad.ops.shape.batching import to_axis
+from tracegrad.ops.shape.linear import arange, cast, concatenate, full, reshape, slice
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.transforms.flat import FlatCall, as_tensors, inlined

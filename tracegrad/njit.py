@@ -17,7 +17,7 @@ import numpy as np
 
 from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ops.single import HALF
+from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.machine_code import shared_function
 from tracegrad.runtime.paths import Path

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ops.bits import bitwise_or, bitwise_xor, left_shift, right_shift
-from tracegrad.ops.elementwise import add, multiply
-from tracegrad.ops.fills import arange, full
-from tracegrad.ops.linear import cast, reshape
+from tracegrad.ops.elementwise.bits import bitwise_or, bitwise_xor, left_shift, right_shift
+from tracegrad.ops.elementwise.table import add, multiply
+from tracegrad.ops.shape.fill import arange, full
+from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.scipy_api.special import call
 
 __all__ = [

@@ -10,8 +10,8 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.control.values import concatenated, inlined, stacked
 from tracegrad.errors import ShapeError, located
-from tracegrad.ops.linear import flip
-from tracegrad.ops.op import Carrier, normalize_axis
+from tracegrad.ops.core.op import Carrier, normalize_axis
+from tracegrad.ops.shape.linear import flip
 
 __all__ = ["associative_scan"]
 

@@ -17,7 +17,7 @@ from tracegrad.control.repeat import scan
 from tracegrad.control.reverse import Turn, accumulated, next_cotangents, overwritten, turn_of
 from tracegrad.control.segments import Sizes, division, in_blocks, joined, segmented
 from tracegrad.ir import Graph, build
-from tracegrad.ops.linear import reshape, zeros_like
+from tracegrad.ops.shape.linear import reshape, zeros_like
 
 __all__: list[str] = []
 

@@ -19,9 +19,9 @@ from tracegrad.control.reverse import Turn, accumulated, next_cotangents, overwr
 from tracegrad.control.segments import division
 from tracegrad.control.until import ROOMS, while_loop
 from tracegrad.ir import Graph, build
-from tracegrad.ops.elementwise import add, greater_equal, less, logical_and, subtract
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import full, zeros_like
+from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, subtract
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import full, zeros_like
 
 __all__: list[str] = []
 

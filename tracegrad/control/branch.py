@@ -12,11 +12,11 @@ from tracegrad.control.regions import require, run_region
 from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
 from tracegrad.ir.batch import batched
-from tracegrad.ops.elementwise import add, exp, less_equal, multiply, sin, where
-from tracegrad.ops.forms import Branch
-from tracegrad.ops.linear import reshape, zeros_like
-from tracegrad.ops.op import AS_WRITTEN, Several, primitive
-from tracegrad.ops.samples import uniform
+from tracegrad.ops.core.forms import Branch
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import add, exp, less_equal, multiply, sin, where
+from tracegrad.ops.shape.linear import reshape, zeros_like
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
 

@@ -22,11 +22,11 @@ from tracegrad.errors import located
 from tracegrad.ir import Graph, Node, build
 from tracegrad.ir.batch import batched
 from tracegrad.ir.builder import sliced
-from tracegrad.ops.contraction import inner, matmul, matvec
-from tracegrad.ops.elementwise import multiply, sin
-from tracegrad.ops.forms import Identity, Run
-from tracegrad.ops.op import AS_WRITTEN, Several, primitive
-from tracegrad.ops.samples import uniform
+from tracegrad.ops.core.forms import Identity, Run
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import multiply, sin
+from tracegrad.ops.linalg.contraction import inner, matmul, matvec
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.transforms.jvp import pushed

@@ -16,9 +16,9 @@ from tracegrad.avals import Aval
 from tracegrad.control import branch
 from tracegrad.control.values import Recording, inlined, joined, operand, recorded, records_regions
 from tracegrad.errors import located
-from tracegrad.ops.elementwise import not_equal
-from tracegrad.ops.linear import cast
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise.table import not_equal
+from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.describe import describe
 from tracegrad.trace.subtrace import weakened
 

@@ -16,13 +16,13 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node, Value
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops import elementwise as ew
-from tracegrad.ops.elementwise import add, maximum, multiply, subtract
-from tracegrad.ops.fills import arange
-from tracegrad.ops.forms import Repeat, While
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
-from tracegrad.ops.windows import counted, dynamic_slice
+from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ops.elementwise import table as ew
+from tracegrad.ops.elementwise.table import add, maximum, multiply, subtract
+from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 
 __all__ = ["counters", "in_turn", "known_turns", "limit_of", "most_turns", "range_of", "with_room"]
 

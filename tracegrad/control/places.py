@@ -17,9 +17,9 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.control.counters import counters, limit_of, range_of
 from tracegrad.ir import Graph, Node, Value
-from tracegrad.ops.elementwise import add, multiply, subtract
-from tracegrad.ops.linear import fresh, full, reshape
-from tracegrad.ops.windows import counted
+from tracegrad.ops.elementwise.table import add, multiply, subtract
+from tracegrad.ops.indexing.dynamic_slice import counted
+from tracegrad.ops.shape.linear import fresh, full, reshape
 
 __all__ = ["Distances", "Window", "both", "distances", "extents", "inside_of", "plus", "window_at", "within"]
 

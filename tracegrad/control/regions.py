@@ -9,7 +9,7 @@ from tracegrad.avals import Aval, aval_of
 from tracegrad.errors import ShapeError, VerifyError
 from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
-from tracegrad.ops.batching import repeated
+from tracegrad.ops.shape.batching import repeated
 
 __all__ = ["as_batches", "require", "row_of", "rows", "run_region", "turn_for_batch"]
 

@@ -15,12 +15,12 @@ from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import as_batches, require, row_of, rows, run_region, turn_for_batch
 from tracegrad.ir import Graph, build, turns
-from tracegrad.ops.batching import to_axis
-from tracegrad.ops.elementwise import add, multiply, sin
-from tracegrad.ops.forms import Repeat
-from tracegrad.ops.linear import zeros_like
-from tracegrad.ops.op import AS_WRITTEN, Several, primitive
-from tracegrad.ops.samples import uniform
+from tracegrad.ops.core.forms import Repeat
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import add, multiply, sin
+from tracegrad.ops.shape.batching import to_axis
+from tracegrad.ops.shape.linear import zeros_like
 
 __all__ = ["scan"]
 

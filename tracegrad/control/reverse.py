@@ -15,9 +15,9 @@ from typing import Any
 from tracegrad.control.regions import run_region
 from tracegrad.ir import Graph, Node, Value
 from tracegrad.ir.builder import sliced
-from tracegrad.ops.elementwise import accumulate
-from tracegrad.ops.linear import zeros_like
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.elementwise.table import accumulate
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
+from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.records import record
 from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp import active_outputs, joint

@@ -17,7 +17,7 @@ from tracegrad.control.regions import row_of
 from tracegrad.control.repeat import scan
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.logs import log
-from tracegrad.ops.linear import concatenate, reshape, slice
+from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.records import record
 from tracegrad.settings import settings
 from tracegrad.trace.builder import TraceBuilder

@@ -19,13 +19,13 @@ from tracegrad.control.regions import as_batches, require, run_region, turn_for_
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build, turns
 from tracegrad.ir.batch import batched
-from tracegrad.ops.batching import to_axis
-from tracegrad.ops.elementwise import add, less, multiply, sin, where
-from tracegrad.ops.forms import While
-from tracegrad.ops.linear import cast, full, reduce_sum, reshape, zeros_like
-from tracegrad.ops.op import AS_WRITTEN, Several, primitive
-from tracegrad.ops.reduction import reduce_any
-from tracegrad.ops.samples import uniform
+from tracegrad.ops.core.forms import While
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import add, less, multiply, sin, where
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.shape.batching import to_axis
+from tracegrad.ops.shape.linear import cast, full, reduce_sum, reshape, zeros_like
 
 __all__ = ["ROOMS", "room_for", "while_loop"]
 

@@ -20,10 +20,10 @@ from tracegrad.avals import is_literal
 from tracegrad.control.places import Distances, Window, distances, extents, inside_of, window_at, within
 from tracegrad.control.updates import Updates
 from tracegrad.ir import Graph, Node, Value
-from tracegrad.ops.elementwise import add, maximum, minimum, subtract
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import fresh, full, reshape, slice
-from tracegrad.ops.windows import dynamic_slice
+from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import fresh, full, reshape, slice
 
 __all__ = ["moved_into", "read_before"]
 

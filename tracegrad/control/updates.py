@@ -6,8 +6,8 @@ from typing import Any
 
 from tracegrad.control.places import Distances, Window, distances, inside_of, window_at
 from tracegrad.ir import Node
-from tracegrad.ops.forms import Branch, Repeat, While
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.core.forms import Branch, Repeat, While
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 
 __all__ = ["Updates"]
 

@@ -12,7 +12,7 @@ from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, located
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Carrier, TapeCarrier
-from tracegrad.ops.linear import cast, full
+from tracegrad.ops.shape.linear import cast, full
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.endings import STEPS
 from tracegrad.trace.subtrace import Closed, Like, closed, weakened

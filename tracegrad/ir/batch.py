@@ -14,8 +14,8 @@ from tracegrad.avals import Aval, is_literal
 from tracegrad.ir.builder import build, recorder
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ir.replay import applied
-from tracegrad.ops.batching import repeated
-from tracegrad.ops.op import Carrier, Op, bind
+from tracegrad.ops.core.op import Carrier, Op, bind
+from tracegrad.ops.shape.batching import repeated
 
 __all__ = ["batched", "replay_batched"]
 

@@ -15,9 +15,9 @@ from typing import Any
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ops.op import Carrier, Level, Op
-from tracegrad.ops.pieces import unbind
-from tracegrad.ops.results import result
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.core.result import result
+from tracegrad.ops.shape.stack_split import unbind
 
 __all__ = ["RECORDERS", "Builder", "Value", "build", "key_of", "recorder", "recording"]
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir.printing import digest_of, printable, to_text
-from tracegrad.ops.op import Op, Several
-from tracegrad.ops.results import result
+from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.result import result
 from tracegrad.records import record
 
 __all__ = ["Graph", "Node", "map_regions"]

@@ -27,8 +27,8 @@ from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ir.printing import NAME, to_text
-from tracegrad.ops.op import Several
-from tracegrad.ops.results import op_named, result
+from tracegrad.ops.core.op import Several
+from tracegrad.ops.core.result import op_named, result
 
 __all__ = ["parse", "to_text"]
 

@@ -12,7 +12,7 @@ from tracegrad.numpy_api.indexing import getitem
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
-from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.core.op import normalize_axis
 
 __all__ = ["compress", "compressed", "extract", "nonzero"]
 

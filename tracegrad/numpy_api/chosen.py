@@ -14,14 +14,14 @@ import numpy as np
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays, constant, operand, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops import elementwise
-from tracegrad.ops.carriers import Level
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, cast, full, inverse_permutation, reduce_sum, reshape, transpose
-from tracegrad.ops.op import Carrier
-from tracegrad.ops.pieces import stack
-from tracegrad.ops.repeats import repeated_index
-from tracegrad.ops.scans import cumsum
+from tracegrad.ops.core.dispatch import Level
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape.linear import broadcast_to, cast, full, inverse_permutation, reduce_sum, reshape, transpose
+from tracegrad.ops.shape.repeat_index import repeated_index
+from tracegrad.ops.shape.stack_split import stack
 
 __all__ = ["HOW_MANY", "Place", "amount", "indices", "known", "mask_in", "nonzero", "over", "put"]
 

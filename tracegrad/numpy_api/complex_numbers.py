@@ -12,10 +12,10 @@ from tracegrad.numpy_api.memory import recomputed
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import implements, ufunc
 from tracegrad.numpy_api.ufuncs import DIRECT
-from tracegrad.ops import complex_numbers as ops
-from tracegrad.ops import elementwise
-from tracegrad.ops.elementwise import arctan2, equal, multiply, not_equal
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.elementwise import complex as ops
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import arctan2, equal, multiply, not_equal
+from tracegrad.ops.shape.linear import stop_gradient
 
 __all__ = ["ComplexMethods", "angle", "conjugate", "imag", "in_pairs", "real", "sign"]
 

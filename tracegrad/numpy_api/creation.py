@@ -21,10 +21,11 @@ from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, to_dtype, together
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.numpy_api.registry import REPLACED, refuse
-from tracegrad.ops import elementwise, linear
-from tracegrad.ops.elementwise import add, divide, equal, multiply, power, subtract
-from tracegrad.ops.linear import reshape
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.core.op import Carrier, Op
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import add, divide, equal, multiply, power, subtract
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import reshape
 
 __all__ = [
     "REPLACEMENTS", "arange", "array", "asanyarray", "asarray", "ascontiguousarray",

@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.numpy_api import indexing
 from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import size_of
-from tracegrad.ops.linear import reshape
+from tracegrad.ops.shape.linear import reshape
 
 __all__ = ["Flat"]
 

@@ -4,7 +4,8 @@ An index is read once into a `Plan`: slices along all axes, axes reversed, axes 
 integers along some axes, and the order of the axes of the result. `Plan.read` applies it; `Plan.spread` is its
 transpose (zeros everywhere else, equal indices add up), by which `x[i] = v` and `np.add.at` are made. Integers beside
 arrays of integers count as arrays, and the axes of several of them stand first unless they are neighbours, as in NumPy.
-Traced integers without such arrays are computed places: what is picked is a window (`tracegrad.ops.windows`).
+Traced integers without such arrays are computed places: what is picked is a window
+(`tracegrad.ops.indexing.dynamic_slice`).
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from tracegrad.numpy_api.operands import (
 )  # fmt: skip
 from tracegrad.numpy_api.protocols import as_index
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import elementwise, linear
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import full, reshape, transpose
-from tracegrad.ops.op import Carrier, Level
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.records import record
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]

@@ -29,13 +29,15 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
-from tracegrad.ops import Carrier, linear, pieces
-from tracegrad.ops.elementwise import add, divide, less, multiply, not_equal, subtract
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import full, reshape, transpose
-from tracegrad.ops.op import normalize_axis
-from tracegrad.ops.reduction import reduce_any
-from tracegrad.ops.repeats import repeated_index
+from tracegrad.ops import Carrier
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise.table import add, divide, less, multiply, not_equal, subtract
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape import stack_split as pieces
+from tracegrad.ops.shape.linear import full, reshape, transpose
+from tracegrad.ops.shape.repeat_index import repeated_index
 
 __all__ = ["along", "concatenate", "diff", "picked", "repeated", "stack"]
 

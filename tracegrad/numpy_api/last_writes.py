@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.numpy_api.operands import constant, peer_of
-from tracegrad.ops import elementwise, linear
-from tracegrad.ops.carriers import Holder
-from tracegrad.ops.indexing import gather, scatter_add, scatter_max
-from tracegrad.ops.linear import arange, full, reshape, transpose
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.dispatch import Holder
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add, scatter_max
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import arange, full, reshape, transpose
 
 if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import Plan

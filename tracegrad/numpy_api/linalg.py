@@ -19,13 +19,16 @@ from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort
-from tracegrad.ops import complements, determinants, factorizations, linalg
-from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import absolute, divide, equal, greater, maximum, multiply, not_equal, sign, where
-from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
-from tracegrad.ops.op import Carrier, Level, named, one_node
-from tracegrad.ops.reduction import reduce_any, reduce_max
-from tracegrad.ops.single import HALF
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import Carrier, Level, named, one_node
+from tracegrad.ops.elementwise.table import absolute, divide, equal, greater, maximum, multiply, not_equal, sign, where
+from tracegrad.ops.linalg import det as determinants
+from tracegrad.ops.linalg import factorizations
+from tracegrad.ops.linalg import orthonormal_complement as complements
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.reduce.reductions import reduce_any, reduce_max
+from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
 
 __all__ = [
     "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "factorable", "inv", "matrices", "matrix_power",

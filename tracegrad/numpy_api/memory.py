@@ -10,7 +10,7 @@ from tracegrad.avals import supported
 from tracegrad.errors import OVERLAPPING, READ_ONLY, lost
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
-from tracegrad.ops.memory import arranged, order_of, relaid, spread, stand_in
+from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
 
 __all__ = [
     "Flags", "InRowMajorOrder", "MemoryMethods", "dtype_of_view", "in_new_memory", "isfortran", "laid", "recomputed",
@@ -24,7 +24,7 @@ class InRowMajorOrder:
     __slots__ = ()
 
     def _laid(self, order: Any, *like: Any) -> Any:
-        """This new array with its elements in this order in memory (see `tracegrad.ops.memory.arranged`)."""
+        """This new array with its elements in this order in memory (see `tracegrad.ops.core.memory_order.arranged`)."""
         return self
 
     def _in_order(self, order: str) -> Any:

@@ -35,8 +35,10 @@ from tracegrad.numpy_api.memory import InRowMajorOrder, MemoryMethods, dtype_of_
 from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
-from tracegrad.ops import bits, elementwise, representation
-from tracegrad.ops.op import Carrier, Level
+from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.elementwise import bits
+from tracegrad.ops.elementwise import float_representation as representation
+from tracegrad.ops.elementwise import table as elementwise
 
 __all__ = ["ArrayMethods"]
 

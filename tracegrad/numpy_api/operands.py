@@ -17,11 +17,11 @@ import numpy as np
 from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.protocols import as_operand, is_left_to, is_sequence, is_unknown, of_objects, of_protocol
-from tracegrad.ops.linear import broadcast_to, cast, full, reshape
-from tracegrad.ops.op import Carrier, lead, normalize_axis
-from tracegrad.ops.pieces import stack
-from tracegrad.ops.single import HALF
-from tracegrad.ops.windows import counted, dynamic_slice
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import Carrier, lead, normalize_axis
+from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
+from tracegrad.ops.shape.linear import broadcast_to, cast, full, reshape
+from tracegrad.ops.shape.stack_split import stack
 
 __all__ = [
     "UFUNC",

@@ -11,11 +11,12 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.numpy_api.operands import operands, together
 from tracegrad.numpy_api.registry import ufunc
-from tracegrad.ops import elementwise, reduction
-from tracegrad.ops.complex_numbers import imag, real
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import equal, isnan, logical_and, logical_not, logical_or, where
-from tracegrad.ops.linear import reshape, transpose, unreduce
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.complex import imag, real
+from tracegrad.ops.elementwise.table import equal, isnan, logical_and, logical_not, logical_or, where
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import reshape, transpose, unreduce
 
 __all__ = [
     "ORDERED", "REDUCTIONS", "greater", "greater_equal", "is_complex", "less", "less_equal", "maximum", "minimum",

@@ -24,12 +24,12 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.registry import implements, ufunc
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
-from tracegrad.ops import contraction
-from tracegrad.ops.complex_numbers import conj
-from tracegrad.ops.elementwise import multiply, subtract
-from tracegrad.ops.linear import reduce_sum, reshape
-from tracegrad.ops.memory import order_of
-from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.core.memory_order import order_of
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import multiply, subtract
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.shape.linear import reduce_sum, reshape
 
 
 def _conjugated(x: Any) -> Any:

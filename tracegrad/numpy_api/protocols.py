@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_plain_array
 from tracegrad.errors import TraceError, UnsupportedError, located
-from tracegrad.ops.op import Carrier, Level
+from tracegrad.ops.core.op import Carrier, Level
 
 __all__ = [
     "as_index", "as_operand", "decides", "is_left_to", "is_ours", "is_sequence", "is_unknown", "not_plain",

@@ -19,8 +19,8 @@ from tracegrad.numpy_api.operands import (
 )  # fmt: skip
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
-from tracegrad.ops import linear, reduction, scans
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, normalize_axes, normalize_axis
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -35,9 +35,11 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.factorizations import svdvals
-from tracegrad.ops.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
-from tracegrad.ops.op import Carrier, normalize_axes, normalize_axis
+from tracegrad.ops.linalg.factorizations import svdvals
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
 
 NONE: Any = None
 UNSET: Any = np._NoValue

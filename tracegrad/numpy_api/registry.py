@@ -20,9 +20,9 @@ import numpy as np
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays, assigned, operands, to_dtype
-from tracegrad.ops import elementwise
-from tracegrad.ops.op import Carrier
-from tracegrad.ops.single import HALF
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise import table as elementwise
 
 __all__ = [
     "FUNCTIONS", "NO_VALUE", "UFUNCS", "UFUNC_METHODS", "dispatch_function", "dispatch_ufunc", "implements", "refuse",

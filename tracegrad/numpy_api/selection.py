@@ -34,9 +34,10 @@ from tracegrad.numpy_api.ordered import is_complex, maximum, minimum
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.shapes import as_shape
-from tracegrad.ops import diagonals, elementwise, linear
-from tracegrad.ops.complex_numbers import complex_, imag, real
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, normalize_axis
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.complex import complex_, imag, real
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -51,9 +52,10 @@ from tracegrad.ops.elementwise import (
     rint,
     sin,
 )  # fmt: skip
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import arange, full, reshape
-from tracegrad.ops.op import Carrier, normalize_axis
+from tracegrad.ops.indexing import diagonal as diagonals
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import arange, full, reshape
 
 
 def _one(a: Any) -> Any:

@@ -13,9 +13,9 @@ from tracegrad.numpy_api.memory import isfortran, laid, shares_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes
 from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops import linear
-from tracegrad.ops.memory import axes_in_memory
-from tracegrad.ops.op import normalize_axes, normalize_axis
+from tracegrad.ops.core.memory_order import axes_in_memory
+from tracegrad.ops.core.op import normalize_axes, normalize_axis
+from tracegrad.ops.shape import linear
 
 
 def _one(a: Any) -> Any:

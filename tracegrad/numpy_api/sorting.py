@@ -11,7 +11,8 @@ from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
-from tracegrad.ops import selecting, sorting
+from tracegrad.ops.reduce import partition as selecting
+from tracegrad.ops.reduce import sorting
 
 __all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
 

@@ -28,10 +28,10 @@ from tracegrad.numpy_api.operands import (
 )
 from tracegrad.numpy_api.ordered import ORDERED, maximum, minimum
 from tracegrad.numpy_api.registry import ufunc
-from tracegrad.ops import TABLE, bits, number_parts
-from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import (
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise import bits, number_parts
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -63,7 +63,8 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import full, stop_gradient
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.shape.linear import full, stop_gradient
 
 __all__ = [
     "DIRECT",

@@ -10,7 +10,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.printing import named_regions
-from tracegrad.ops.forms import Fill
+from tracegrad.ops.core.forms import Fill
 from tracegrad.pictures.model import Box, Diagram, Line, Panel, number_text, shortened
 
 __all__ = ["fusion_groups", "graph_diagram"]

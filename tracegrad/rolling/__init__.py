@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.ir import Node
-from tracegrad.ops.contraction import matmul
+from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.rolling.thresholds import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.jumps import within_loop

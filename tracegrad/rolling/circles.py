@@ -18,11 +18,11 @@ from tracegrad.control.unwritten import read_before
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.replay import applied
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import equal, greater, less, logical_and, logical_not, logical_or, where
-from tracegrad.ops.fills import arange
-from tracegrad.ops.forms import Compose
-from tracegrad.ops.linear import full, reshape
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.forms import Compose
+from tracegrad.ops.elementwise.table import equal, greater, less, logical_and, logical_not, logical_or, where
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.records import record
 from tracegrad.rolling.counts import counted
 from tracegrad.rolling.merging import merged

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.ir import Node, Value, recording
-from tracegrad.ops.elementwise import logical_and
-from tracegrad.ops.failures import failure
-from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.calls.failure import failure
+from tracegrad.ops.elementwise.table import logical_and
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.rolling.circles import Begin, Count, Loop, Question, Way, may_raise
 from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.apart import put_back

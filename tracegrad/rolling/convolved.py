@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
-from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.linear import concatenate, reshape, slice
-from tracegrad.ops.patches import patches
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.rolling.thresholds import FEWEST_TURNS
 from tracegrad.rolling.windows import Window, operands_of_all, window_of
 

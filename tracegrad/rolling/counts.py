@@ -12,7 +12,7 @@ from typing import Any
 from tracegrad.avals import aval_of
 from tracegrad.control.counters import counters, in_turn
 from tracegrad.ir import Graph, build, replay
-from tracegrad.ops.elementwise import add, floor_divide, subtract
+from tracegrad.ops.elementwise.table import add, floor_divide, subtract
 from tracegrad.records import record
 
 __all__ = ["Counted", "counted"]

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tracegrad.ir import Node
-from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import slice
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import slice
 from tracegrad.rolling.thresholds import FEWEST_TURNS
 from tracegrad.rolling.windows import operands_of, operands_of_all
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.linear import fresh, full, reshape
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.shape.linear import fresh, full, reshape
 
 __all__ = ["is_sure"]
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from tracegrad.avals import is_literal, name_of
 from tracegrad.ir import Node
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import add, where
-from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import concatenate, full, pad, slice, stop_gradient
-from tracegrad.ops.parts import Part, Parted, Unknown, applied, belongs, clamped, whole
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise.table import add, where
+from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, applied, belongs, clamped, whole
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import concatenate, full, pad, slice, stop_gradient
 from tracegrad.rolling.scanned import Uses
 from tracegrad.rolling.turns import Turns
 from tracegrad.rolling.windows import Window, read_again, window_of

@@ -13,8 +13,8 @@ from tracegrad.avals import is_literal
 from tracegrad.control.branch import cond
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.replay import applied
-from tracegrad.ops.linear import fresh
-from tracegrad.ops.windows import dynamic_slice
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
+from tracegrad.ops.shape.linear import fresh
 
 __all__ = ["again", "merged"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
-from tracegrad.ops.pieces import stack
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.rolling.rows import rows_in_order
 from tracegrad.rolling.scanned import Uses, scanned
 from tracegrad.rolling.turns import Turns

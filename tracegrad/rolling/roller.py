@@ -11,10 +11,10 @@ import numpy as np
 from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
 from tracegrad.logs import log
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.fills import arange
-from tracegrad.ops.forms import Move, Result
-from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
+from tracegrad.ops.core.forms import Move, Result
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.rolling.convolved import sums_of_windows
 from tracegrad.rolling.fixed import fixed_first, read_late
 from tracegrad.rolling.levels import levelled

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.ir import Node
-from tracegrad.ops.linear import flip, reshape, slice, transpose
-from tracegrad.ops.pieces import stack
+from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.rolling.windows import window_of
 from tracegrad.trace.builder import TraceBuilder
 

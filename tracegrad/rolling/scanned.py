@@ -12,9 +12,9 @@ from tracegrad.control.repeat import scan
 from tracegrad.control.unwritten import read_before
 from tracegrad.ir import Node, build, recorder
 from tracegrad.ir.replay import applied
-from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
 from tracegrad.rolling.rows import pieces, rows_of
 from tracegrad.rolling.turns import Before, Each, Inside, Origin, Same, Turns
 from tracegrad.rolling.windows import Window, read_again, window_of

@@ -10,9 +10,9 @@ from typing import Any
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir import Graph, Node, build
-from tracegrad.ops.elementwise import add, subtract
-from tracegrad.ops.linear import flip, reshape, slice, transpose
-from tracegrad.ops.windows import dynamic_slice
+from tracegrad.ops.elementwise.table import add, subtract
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
+from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.rolling.merging import again
 
 __all__ = ["rows_taken"]

@@ -14,9 +14,9 @@ import numpy as np
 
 from tracegrad.avals import is_literal, name_of
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, slice
 
 __all__ = ["Window", "operands_of", "operands_of_all", "read_again", "reads", "remembered", "window_of"]
 

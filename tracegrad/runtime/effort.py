@@ -15,7 +15,7 @@ from typing import Any
 from tracegrad.avals import Aval
 from tracegrad.codegen.loopir.scalar_templates import COST, functions_of
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.forms import Branch, Cast, Compose, Contract, Fold, Gather, Identity, Map, Move, Repeat, Scatter
+from tracegrad.ops.core.forms import Branch, Cast, Compose, Contract, Fold, Gather, Identity, Map, Move, Repeat, Scatter
 
 __all__ = ["COMPILE", "FIRST_TOUCH", "SHARED", "Effort", "TooLong", "alive_bytes", "to_compile", "to_replay"]
 

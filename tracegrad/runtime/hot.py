@@ -34,7 +34,7 @@ from tracegrad.avals import is_huge
 from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.errors import MADE
 from tracegrad.ir import Graph
-from tracegrad.ops.streams import draw, draw_by
+from tracegrad.ops.calls.random_streams import draw, draw_by
 from tracegrad.runtime.entry import watching
 from tracegrad.runtime.headers import Header, without_gaps
 from tracegrad.runtime.hot_code import Code, NotSimple, Then, opened

@@ -32,9 +32,9 @@ from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ir.printing import with_locations
 from tracegrad.locks import cached_property
 from tracegrad.ops import TABLE
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.op import Op
-from tracegrad.ops.results import result
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.result import result
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.records import record
 from tracegrad.runtime import blas, native, threads

@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.locks import new_lock
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.runtime.anomalies import raise_origin
 from tracegrad.runtime.paths import Interpreted
 from tracegrad.runtime.program import MISS, compile_program, conformed

@@ -16,7 +16,7 @@ from typing import Any
 from tracegrad.ir import Graph, Node
 from tracegrad.locks import new_lock
 from tracegrad.ops import TABLE
-from tracegrad.ops.results import result
+from tracegrad.ops.core.result import result
 from tracegrad.records import record
 from tracegrad.runtime.image import Image, is_plain
 

@@ -27,8 +27,8 @@ from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import cached_property
 from tracegrad.logs import log
-from tracegrad.ops.complex_numbers import lies
-from tracegrad.ops.half import in_bits
+from tracegrad.ops.core.half import in_bits
+from tracegrad.ops.elementwise.complex import lies
 from tracegrad.records import record
 from tracegrad.runtime import native, planned
 from tracegrad.runtime.entry import MISS

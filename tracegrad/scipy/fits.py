@@ -1,4 +1,4 @@
-"""`scipy.optimize`'s `least_squares` and `curve_fit` with compiled Jacobians."""
+"""`scipy.optimize`'s `lstsq` and `curve_fit` with compiled Jacobians."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
-from tracegrad.ops import factorizations, linalg
+from tracegrad.ops.linalg import factorizations
+from tracegrad.ops.linalg import solve as linalg
 from tracegrad.scipy_api.linalg import entry
 
 __all__: list[str] = []

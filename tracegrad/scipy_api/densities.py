@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.numpy_api.registry import UFUNCS
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
 

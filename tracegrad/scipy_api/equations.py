@@ -14,9 +14,10 @@ import numpy as np
 from tracegrad.numpy_api.linalg import square_matrices
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import linalg, matrix_functions
-from tracegrad.ops.linear import stop_gradient
-from tracegrad.ops.riccati import riccati
+from tracegrad.ops.linalg import matrix_functions
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg.riccati import riccati
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.linalg import entry
 
 __all__: list[str] = []

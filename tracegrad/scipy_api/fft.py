@@ -16,8 +16,8 @@ from tracegrad.errors import located
 from tracegrad.numpy_api.on_demand.fourier import TRANSFORMS, line, resized, several
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.elementwise import divide, multiply
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import divide, multiply
 from tracegrad.scipy_api.registry import shadow
 
 __all__: list[str] = []

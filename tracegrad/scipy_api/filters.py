@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.filters import lfilter as _lfilter
+from tracegrad.ops.signal.lfilter import lfilter as _lfilter
 from tracegrad.scipy_api.ndimage import along_axis
 from tracegrad.scipy_api.registry import shadow
 

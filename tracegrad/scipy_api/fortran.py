@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_dtype
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.op import lead
+from tracegrad.ops.core.op import lead
 
 __all__ = ["of_fortran"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.sorting import searchsorted
+from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.scipy_api.interpolate import make_interp_spline
 from tracegrad.scipy_api.registry import shadow
 

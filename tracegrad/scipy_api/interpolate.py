@@ -1,8 +1,8 @@
 """`scipy.interpolate`: piecewise polynomials at traced points, and splines through traced values at known points.
 
 What a spline makes of values is linear in them, but for those that look at their signs: SciPy makes the spline through
-each unit vector (`tracegrad.ops.splines`), and the coefficients are a product with that. Traced code gets a `Piecewise`
-in the place of a spline.
+each unit vector (`tracegrad.ops.signal.splines`), and the coefficients are a product with that. Traced code gets a
+`Piecewise` in the place of a spline.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.sorting import searchsorted
-from tracegrad.ops.splines import spline_map
+from tracegrad.ops.reduce.sorting import searchsorted
+from tracegrad.ops.signal.splines import spline_map
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.slopes import akima, hermite, pchip
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ops.splines import pieces
+from tracegrad.ops.signal.splines import pieces
 from tracegrad.scipy_api.grids import METHODS, Grid
 from tracegrad.scipy_api.interpolate import PLACES, SPLINES, Piecewise, Table
 from tracegrad.scipy_api.registry import stands_for

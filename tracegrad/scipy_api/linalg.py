@@ -29,12 +29,15 @@ from tracegrad.numpy_api.operands import (
 )
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import determinants, eigen, factorizations, linalg, matrix_functions
-from tracegrad.ops.complex_numbers import conj, real
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import logical_not, where
-from tracegrad.ops.linalg import band
-from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, stop_gradient, zeros_like
+from tracegrad.ops.elementwise.complex import conj, real
+from tracegrad.ops.elementwise.table import logical_not, where
+from tracegrad.ops.linalg import det as determinants
+from tracegrad.ops.linalg import eig as eigen
+from tracegrad.ops.linalg import factorizations, matrix_functions
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.linalg.solve import band
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, stop_gradient, zeros_like
 from tracegrad.scipy_api.registry import shadow
 
 __all__ = ["entry", "solve"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.op import lead
+from tracegrad.ops.core.op import lead
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.signal import over_windows
 

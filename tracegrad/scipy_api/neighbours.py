@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.custom import opaque
+from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import shadow, stands_for
 
 __all__ = ["Tree"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import registry
-from tracegrad.ops.op import Op, lead
+from tracegrad.ops.core.op import Op, lead
 
 __all__ = [
     "SHADOWS",

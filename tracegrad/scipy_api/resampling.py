@@ -16,7 +16,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.op import lead
+from tracegrad.ops.core.op import lead
 from tracegrad.scipy_api.ndimage import product
 from tracegrad.scipy_api.registry import shadow
 

@@ -14,8 +14,8 @@ import numpy as np
 from tracegrad.numpy_api.chosen import known
 from tracegrad.numpy_api.operands import arrays, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.op import Carrier, lead
-from tracegrad.ops.sparse import Kept, solve_with, sparse_product, sparse_solve
+from tracegrad.ops.core.op import Carrier, lead
+from tracegrad.ops.linalg.sparse import Kept, solve_with, sparse_product, sparse_solve
 from tracegrad.scipy_api.registry import Attributes, shadow, stands_for
 
 __all__ = ["Sparse"]

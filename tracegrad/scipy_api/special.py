@@ -17,9 +17,10 @@ from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, operan
 from tracegrad.numpy_api.reductions import max as _max
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.ufuncs import rel_entr
-from tracegrad.ops import complex_numbers, lambert, reduction
-from tracegrad.ops.declare import Elementwise, conform, float_loop
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.elementwise_op import Elementwise, conform, float_loop
+from tracegrad.ops.core.op import normalize_axes
+from tracegrad.ops.elementwise import complex as complex_numbers
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     cos,
@@ -49,11 +50,12 @@ from tracegrad.ops.elementwise import (
     trunc,
     where,
 )
-from tracegrad.ops.linear import keep_axes, reduce_sum, stop_gradient, unreduce
-from tracegrad.ops.op import normalize_axes
-from tracegrad.ops.special import apply, digamma, erfinv, lgamma
-from tracegrad.ops.special import polygamma as _polygamma
-from tracegrad.ops.special_slopes import SLOPES
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import keep_axes, reduce_sum, stop_gradient, unreduce
+from tracegrad.ops.special import lambertw as lambert
+from tracegrad.ops.special.derivatives import SLOPES
+from tracegrad.ops.special.scipy_special import apply, digamma, erfinv, lgamma
+from tracegrad.ops.special.scipy_special import polygamma as _polygamma
 from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
 
 __all__ = ["call", "comb", "factorial", "lambertw", "logsumexp", "multigammaln", "on_carriers", "polygamma", "zeta"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.ops import Carrier
-from tracegrad.ops.complex_numbers import complex_of
+from tracegrad.ops.elementwise.complex import complex_of
 from tracegrad.scipy_api.filters import detrend as without_trend
 from tracegrad.scipy_api.registry import shadow
 

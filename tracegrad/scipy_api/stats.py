@@ -17,7 +17,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays, operands, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.op import lead
+from tracegrad.ops.core.op import lead
 from tracegrad.scipy_api.densities import CONTINUOUS, DISCRETE, Row
 from tracegrad.scipy_api.moments import MOMENTS
 from tracegrad.scipy_api.registry import stands_for

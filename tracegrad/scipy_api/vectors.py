@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.densities import gammaln, of_special, xlogy
 from tracegrad.scipy_api.linalg import solve_triangular
 

@@ -25,10 +25,10 @@ from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import TapeCarrier
-from tracegrad.ops.batching import repeated
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.elementwise import add, multiply, subtract
-from tracegrad.ops.linear import broadcast_to, full, reshape, slice, transpose
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import add, multiply, subtract
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import broadcast_to, full, reshape, slice, transpose
 from tracegrad.scipy_api.registry import shadow, shadow_of
 from tracegrad.solvers.host import Result, aside, plain_options, shaped
 from tracegrad.solvers.implicit import solution

@@ -13,10 +13,10 @@ import numpy as np
 
 from tracegrad.ir import Graph
 from tracegrad.ir.batch import replay_batched
-from tracegrad.ops.batching import repeated
-from tracegrad.ops.custom import opaque
-from tracegrad.ops.elementwise import add, divide, subtract
-from tracegrad.ops.linear import concatenate, full, slice, stop_gradient
+from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.elementwise.table import add, divide, subtract
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.host import aside
 from tracegrad.solvers.ode import System, of_length, row, solution

@@ -19,7 +19,8 @@ from tracegrad.numpy_api.chosen import known
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import lead
+from tracegrad.ops.elementwise.table import (
     add,
     arctan,
     equal,
@@ -32,8 +33,7 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.linear import reduce_sum, stop_gradient
-from tracegrad.ops.op import lead
+from tracegrad.ops.shape.linear import reduce_sum, stop_gradient
 from tracegrad.scipy_api.linalg import solve_triangular
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped

@@ -19,8 +19,8 @@ from tracegrad.locks import cached_property
 from tracegrad.numpy_api.chosen import known
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, Op, TapeCarrier
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.linear import cast
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.shape.linear import cast
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.rules import RuleGraph
 from tracegrad.trace.subtrace import Closed, closed

@@ -12,11 +12,11 @@ from typing import Any
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ir.batch import replay_batched
-from tracegrad.ops.batching import repeated
-from tracegrad.ops.contraction import matrix_transpose
-from tracegrad.ops.elementwise import divide, equal, negative
-from tracegrad.ops.linalg import solve
-from tracegrad.ops.linear import arange, cast, full, reshape
+from tracegrad.ops.elementwise.table import divide, equal, negative
+from tracegrad.ops.linalg.contraction import matrix_transpose
+from tracegrad.ops.linalg.solve import solve
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import arange, cast, full, reshape
 from tracegrad.solvers.host import WaysOf
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint

@@ -15,7 +15,7 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, TapeCarrier
-from tracegrad.ops.linear import full, reshape
+from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.events import Event, Events
 from tracegrad.solvers.host import Result, plain_options, shaped

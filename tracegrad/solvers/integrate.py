@@ -19,9 +19,9 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, TapeCarrier
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.elementwise import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
-from tracegrad.ops.linear import reduce_sum
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
+from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.host import Functions, WaysOf, aside, plain_options, shaped

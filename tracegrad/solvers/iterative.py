@@ -13,10 +13,10 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.elementwise import add, negative
-from tracegrad.ops.linear import reshape
-from tracegrad.ops.sparse import sparse_outer, sparse_product
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import add, negative
+from tracegrad.ops.linalg.sparse import sparse_outer, sparse_product
+from tracegrad.ops.shape.linear import reshape
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.sparse import Sparse, wrapped
 from tracegrad.solvers.host import WaysOf, plain_options

@@ -14,8 +14,8 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ir import build, replay
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import columns, solution

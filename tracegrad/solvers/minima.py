@@ -15,9 +15,9 @@ from tracegrad.control.values import inlined
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.custom import opaque
-from tracegrad.ops.elementwise import greater, where
-from tracegrad.ops.op import lead
+from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.core.op import lead
+from tracegrad.ops.elementwise.table import greater, where
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped

@@ -17,10 +17,10 @@ import numpy as np
 from tracegrad.avals import Aval, name_of
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched
-from tracegrad.ops.batching import repeated
-from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.elementwise import add, equal, multiply, negative
-from tracegrad.ops.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import add, equal, multiply, negative
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
 from tracegrad.solvers.callbacks import Callback, Substitute
 from tracegrad.solvers.host import WaysOf, aside
 from tracegrad.solvers.rows import flat, parts

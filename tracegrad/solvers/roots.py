@@ -12,7 +12,7 @@ import numpy as np
 from tracegrad.control.values import inlined
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.elementwise import subtract
+from tracegrad.ops.elementwise.table import subtract
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import solution

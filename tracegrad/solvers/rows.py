@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import name_of
-from tracegrad.ops.linear import cast, concatenate, reshape, slice
+from tracegrad.ops.shape.linear import cast, concatenate, reshape, slice
 
 __all__ = ["flat", "parts"]
 

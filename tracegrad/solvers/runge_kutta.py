@@ -15,7 +15,8 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.control import cond, scan, while_loop
 from tracegrad.ir import Graph, build, replay
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.elementwise.float_representation import nextafter
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -35,9 +36,8 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.linear import arange, cast, full, reduce_sum, reshape, slice
-from tracegrad.ops.representation import nextafter
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.shape.linear import arange, cast, full, reduce_sum, reshape, slice
 
 __all__ = ["METHODS", "fits", "integrator", "tables", "tolerances"]
 

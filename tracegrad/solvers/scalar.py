@@ -12,7 +12,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
-from tracegrad.ops.elementwise import equal, where
+from tracegrad.ops.elementwise.table import equal, where
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options
 from tracegrad.solvers.implicit import gradient_of, solution

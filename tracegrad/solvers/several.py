@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.control.values import inlined
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.custom import opaque
+from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, aside, plain_options, shaped
 from tracegrad.solvers.integrate import bound_to, quad

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions import sorting
 from tracegrad.torch.functions.return_types import return_type
 from tracegrad.torch.tape import Tensor, factories

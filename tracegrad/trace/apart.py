@@ -10,7 +10,7 @@ from collections.abc import Collection
 from operator import is_
 from typing import Any
 
-from tracegrad.ops.linear import fresh
+from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import VIEWS
 from tracegrad.trace.jumps import Place, tells_apart

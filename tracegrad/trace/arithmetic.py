@@ -19,9 +19,9 @@ from typing import Any
 
 from tracegrad.avals import is_huge
 from tracegrad.errors import lost
-from tracegrad.ops import bits
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.linear import cast
+from tracegrad.ops.elementwise import bits
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.creation import array
-from tracegrad.ops import elementwise as ops
+from tracegrad.ops.elementwise import table as ops
 from tracegrad.trace.arithmetic import holds, number
 from tracegrad.trace.math_functions import valued
 from tracegrad.trace.tracer import Tracer

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import constant, peer_of, raveled, read_only
-from tracegrad.ops.memory import stand_in
+from tracegrad.ops.core.memory_order import stand_in
 from tracegrad.trace.endings import BASED
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.sources import Attribute, Names, Source

@@ -22,8 +22,8 @@ from tracegrad.ir import Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.protocols import as_operand
 from tracegrad.ops import Carrier, Level, Op, TapeCarrier
-from tracegrad.ops.failures import failure, failure_number
-from tracegrad.ops.linear import full
+from tracegrad.ops.calls.failure import failure, failure_number
+from tracegrad.ops.shape.linear import full
 from tracegrad.trace import hooks
 from tracegrad.trace.endings import STEPS, Restarts, RunsPlainly
 from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, Spelled, ValueGuard, question, value_key

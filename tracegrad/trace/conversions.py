@@ -20,8 +20,8 @@ from tracegrad.numpy_api.creation import array
 from tracegrad.numpy_api.faces import stands_for
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.ops import TensorCarrier
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.complex_numbers import complex_
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.complex import complex_
 from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
 from tracegrad.trace.either import Either, is_float, of_two, plain
 from tracegrad.trace.math_functions import valued

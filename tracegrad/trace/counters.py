@@ -15,8 +15,8 @@ from types import CodeType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tracegrad.ops.elementwise import greater, less
-from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.elementwise.table import greater, less
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.endings import FOLDED, TURN_BY_TURN, WITHIN

@@ -1,7 +1,8 @@
 """Parts of arrays whose bounds are numbers of a loop (`A[i, :j]`, `A[k + 1 :, k + 1 :]`): read, and replaced.
 
 A `Cut` says of each axis which elements an index means: a window of the greatest size that it may have in any turn,
-and the part of that which is meant (`tracegrad.ops.parts`). Where the length is the same in each turn, all is.
+and the part of that which is meant (`tracegrad.ops.ragged.masked_semantics`). Where the length is the same in each
+turn, all is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.carriers import Carrier
-from tracegrad.ops.fills import arange
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, cast, flip, full, inverse_permutation, reshape, slice, transpose
-from tracegrad.ops.parts import Part, Parted, Unknown, belongs, clamped
-from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.ops.core.dispatch import Carrier
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, belongs, clamped
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, cast, flip, full, inverse_permutation, reshape, slice, transpose
 from tracegrad.records import record
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.sizes import (

@@ -20,7 +20,7 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops import Carrier
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.arithmetic import holds
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.drawn import Made, Traced, is_generator, note

@@ -22,7 +22,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node, Value, evaluate
 from tracegrad.numpy_api.operands import from_sequence
-from tracegrad.ops.streams import Moving, are_apart, is_stream, read_state
+from tracegrad.ops.calls.random_streams import Moving, are_apart, is_stream, read_state
 from tracegrad.records import record
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell

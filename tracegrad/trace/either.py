@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import Node
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.arithmetic import COMPARISONS, bounds, holds, usual_power
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.number import Number

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tracegrad.ops.linear import full, reshape
-from tracegrad.ops.windows import dynamic_slice
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
+from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.either import Either, as_either, plain
 from tracegrad.trace.lent import LentDict, LentList, real_of

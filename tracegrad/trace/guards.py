@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import not_equal
-from tracegrad.ops.linear import cast
+from tracegrad.ops.elementwise.table import not_equal
+from tracegrad.ops.shape.linear import cast
 from tracegrad.records import record
 
 __all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "Spelled", "ValueGuard", "question", "value_key"]

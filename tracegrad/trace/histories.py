@@ -11,11 +11,11 @@ import sys
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from tracegrad.ops.elementwise import add, greater_equal, less, logical_and, minimum
-from tracegrad.ops.linear import fresh, full, reshape
-from tracegrad.ops.linear import slice as cut
-from tracegrad.ops.pieces import unbind
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, minimum
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
+from tracegrad.ops.shape.linear import fresh, full, reshape
+from tracegrad.ops.shape.linear import slice as cut
+from tracegrad.ops.shape.stack_split import unbind
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.elements import Instead, arrays, fits, form, leaves, made, row, starts, together, values
 from tracegrad.trace.endings import GROWS, TURN_BY_TURN

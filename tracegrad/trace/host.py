@@ -22,9 +22,9 @@ from tracegrad.ir import Node
 from tracegrad.numpy_api.creation import eye
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops import Carrier, Op
-from tracegrad.ops.elementwise import multiply
-from tracegrad.ops.linear import full
-from tracegrad.ops.memory import is_row_major
+from tracegrad.ops.core.memory_order import is_row_major
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.shape.linear import full
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import COMPUTED
 from tracegrad.trace.tracer import Tracer

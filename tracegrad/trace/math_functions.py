@@ -17,10 +17,11 @@ import numpy as np
 
 from tracegrad.errors import lost
 from tracegrad.numpy_api.registry import UFUNCS
-from tracegrad.ops import Carrier, number_parts
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.linear import cast
-from tracegrad.ops.special import apply, lgamma
+from tracegrad.ops import Carrier
+from tracegrad.ops.elementwise import number_parts
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.shape.linear import cast
+from tracegrad.ops.special.scipy_special import apply, lgamma
 from tracegrad.trace.arithmetic import by_python, holds, number, real, usual_power, whole
 from tracegrad.trace.tracer import Tracer
 

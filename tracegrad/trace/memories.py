@@ -13,7 +13,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.elementwise.table import (
     absolute,
     equal,
     greater,
@@ -24,7 +24,7 @@ from tracegrad.ops.elementwise import (
     not_equal,
     subtract,
 )
-from tracegrad.ops.linear import full
+from tracegrad.ops.shape.linear import full
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.sources import CALLS, Source

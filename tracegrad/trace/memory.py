@@ -1,11 +1,11 @@
 """What a trace knows of memory: how its arrays lie there, and what of that its inputs decide.
 
 NumPy gives a view or a copy by the layout of an array, so a trace knows the strides of all. Row-major arrays, which
-are most, need no more than that: `stand_in` is None. Others have a stand-in (`tracegrad.ops.memory`), on which NumPy
-does what it would do to the array. The layouts of inputs are those in the call being traced. Which inputs had a part in
-the layout of a value goes along with it, as a set of bits; when the layout decides something that can be seen, these
-inputs are *asked* for theirs, and the trace holds only for calls where it is the same. The arguments of a region may
-lie otherwise at each turn, so that what they decide is refused.
+are most, need no more than that: `stand_in` is None. Others have a stand-in (`tracegrad.ops.core.memory_order`), on
+which NumPy does what it would do to the array. The layouts of inputs are those in the call being traced. Which inputs
+had a part in the layout of a value goes along with it, as a set of bits; when the layout decides something that can be
+seen, these inputs are *asked* for theirs, and the trace holds only for calls where it is the same. The arguments of a
+region may lie otherwise at each turn, so that what they decide is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
-from tracegrad.ops.memory import UNKNOWN, StandIn, is_row_major, order_of, spread, stand_in
+from tracegrad.ops.core.memory_order import UNKNOWN, StandIn, is_row_major, order_of, spread, stand_in
 
 __all__ = ["UNKNOWN", "Layout", "Memory", "axes_of"]
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.ops.linear import fresh, full
-from tracegrad.ops.memory import is_row_major
+from tracegrad.ops.core.memory_order import is_row_major
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace import shadow
 from tracegrad.trace.apart import Ends, has_views, take_apart
 from tracegrad.trace.arithmetic import bounds

@@ -15,7 +15,7 @@ from tracegrad.avals import LITERALS, Aval, Size
 from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
-from tracegrad.ops.forms import Compose, Contract, Fold, Map, Scan
+from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
 from tracegrad.quiet import USUAL, sprung, traps
 
 __all__ = ["ESCAPED", "Recording", "mark"]

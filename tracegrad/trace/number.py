@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import lost
-from tracegrad.ops import complex_numbers as parts
-from tracegrad.ops import elementwise as ops
+from tracegrad.ops.elementwise import complex as parts
+from tracegrad.ops.elementwise import table as ops
 from tracegrad.trace.arithmetic import (
     COMPARISONS,
     OPERATIONS,

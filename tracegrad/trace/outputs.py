@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.errors import OVERLAPPING, TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Level, TapeCarrier
-from tracegrad.ops.linear import full, inverse_permutation
+from tracegrad.ops.shape.linear import full, inverse_permutation
 from tracegrad.trace import templates
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World

@@ -23,10 +23,10 @@ from tracegrad.numpy_api.ordered import ORDERED, is_complex
 from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.numpy_api.ufuncs import DIRECT
-from tracegrad.ops import elementwise
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.linear import broadcast_to, reshape, slice
-from tracegrad.ops.op import TABLE, Op, lead
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import TABLE, Op, lead
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.shape.linear import broadcast_to, reshape, slice
 from tracegrad.quiet import USUAL, traps
 from tracegrad.trace.nodes import mark
 from tracegrad.trace.number import Number

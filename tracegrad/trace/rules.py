@@ -8,7 +8,7 @@ from typing import Any
 
 from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.shape.linear import zeros_like
 
 __all__ = ["ClosedRule", "NotYet", "RuleGraph"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.locals import set_variables, variables

@@ -16,10 +16,10 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
 from tracegrad.numpy_api.chosen import HOW_MANY
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.linear import cast, fresh, stop_gradient
-from tracegrad.ops.windows import counted
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.indexing.dynamic_slice import counted
+from tracegrad.ops.shape.linear import cast, fresh, stop_gradient
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.number import Number

@@ -2,8 +2,9 @@
 
 `A[i, :j]` in the body of a loop has another size in each turn. A span holds a tracer of the greatest size, and says for
 each axis which part of it is meant; its `shape` has a traced number there. An op applied to spans is what
-`tracegrad.ops.parts` says of it: no other op sees the tracer, and where nothing is said of one, the sizes are asked
-for, which is an error in a region and a guard elsewhere. Arrays beside a span must be known to have its size.
+`tracegrad.ops.ragged.masked_semantics` says of it: no other op sees the tracer, and where nothing is said of one, the
+sizes are asked for, which is an error in a region and a guard elsewhere. Arrays beside a span must be known to have its
+size.
 
 What a mask chooses (`x[mask]`) is a span too: all of `x`, of which those elements are meant for which the mask is true.
 It is a copy, and nothing is asked to compute with it, to reduce it, or to write it where the same mask is true.
@@ -28,15 +29,15 @@ from tracegrad.numpy_api.indexing import plan, setitem
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.operands import assigned
 from tracegrad.ops import Carrier, Level, Op
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.contraction import matmul
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, full, inverse_permutation, reshape, slice, transpose
-from tracegrad.ops.parts import Part, Parted, Unknown, applied, clamped, whole
-from tracegrad.ops.reduction import argmax, argmin, reduce_max, reduce_min
-from tracegrad.ops.scans import cumsum
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, applied, clamped, whole
+from tracegrad.ops.reduce.reductions import argmax, argmin, reduce_max, reduce_min
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape.linear import broadcast_to, full, inverse_permutation, reshape, slice, transpose
 from tracegrad.trace.arithmetic import bounds, holds
 from tracegrad.trace.cuts import Cut, cut_of, fitted, is_cut, read, replaced
 from tracegrad.trace.sizes import MaskSize, between, form_of, required

@@ -2,8 +2,8 @@
 
 Where a loop whose turns draw asks for values, nobody knows how often it will draw. So the trace begins again with
 `STREAMS` among what is `varying`: the states of the generators are inputs, each draw is an op of one and gives the next
-(`tracegrad.ops.streams`), loops and branches carry them, and the last one is written to the generator when the call is
-over. Until then the generator has not moved, so a call that is made in another way begins where it would.
+(`tracegrad.ops.calls.random_streams`), loops and branches carry them, and the last one is written to the generator when
+the call is over. Until then the generator has not moved, so a call that is made in another way begins where it would.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.linear import fresh
-from tracegrad.ops.streams import draw, draw_by, is_stream, kind_of, sample
+from tracegrad.ops.calls.random_streams import draw, draw_by, is_stream, kind_of, sample
+from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.counters import FEWEST_AROUND, Counter
 from tracegrad.trace.endings import NO_STREAMS, STREAMS
 

@@ -27,7 +27,7 @@ from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.chosen import HOW_MANY
 from tracegrad.ops import Level, TensorCarrier
-from tracegrad.ops.linear import full
+from tracegrad.ops.shape.linear import full
 from tracegrad.records import record
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.memory import UNKNOWN

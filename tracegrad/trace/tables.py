@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.ops.elementwise import add, greater_equal, less, logical_and, where
-from tracegrad.ops.pieces import stack
+from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.elements import (

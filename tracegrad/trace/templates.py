@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ops.memory import stand_in
+from tracegrad.ops.core.memory_order import stand_in
 from tracegrad.trace.callees import unmarked
 from tracegrad.tree.kinds import Kind
 

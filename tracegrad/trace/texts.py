@@ -26,7 +26,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost, user_frame
 from tracegrad.ir import Node
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.state import Called
 

@@ -24,8 +24,8 @@ from tracegrad.errors import (
 )
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
-from tracegrad.ops.elementwise import logical_and, logical_not
-from tracegrad.ops.forms import Gather, Scatter
+from tracegrad.ops.core.forms import Gather, Scatter
+from tracegrad.ops.elementwise.table import logical_and, logical_not
 from tracegrad.records import record
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual

@@ -26,10 +26,10 @@ from tracegrad.numpy_api.faces import has
 from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Level, Op
-from tracegrad.ops.elementwise import less_equal
-from tracegrad.ops.forms import Reshape
-from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
-from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
+from tracegrad.ops.core.forms import Reshape
+from tracegrad.ops.core.memory_order import StandIn, arranged, has_order, is_row_major, laid_out, view_by
+from tracegrad.ops.elementwise.table import less_equal
+from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.trace import hooks
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.lookups import Key
@@ -227,7 +227,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return made
 
     def _arrange(self, order: Any, *like: Tracer) -> None:
-        """Let this new array have its elements in this order (see `tracegrad.ops.memory.arranged`)."""
+        """Let this new array have its elements in this order (see `tracegrad.ops.core.memory_order.arranged`)."""
         if order == "C" or len(self.shape) < 2:
             return
         for x in like if order != "F" else ():

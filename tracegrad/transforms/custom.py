@@ -17,8 +17,8 @@ from tracegrad import tree
 from tracegrad.avals import aval_of, is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.ops import Carrier
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.torch.autograd.context import ARRAYS, face_of, like
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.gradients import zeros

@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import located
 from tracegrad.ops import Carrier, Op
-from tracegrad.ops.linear import full
+from tracegrad.ops.shape.linear import full
 from tracegrad.pickling import reference
 from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined

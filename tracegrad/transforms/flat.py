@@ -18,9 +18,9 @@ from tracegrad.errors import located
 from tracegrad.ir import Node
 from tracegrad.numpy_api.faces import stands_for
 from tracegrad.ops import Carrier, TapeCarrier
-from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.linear import fresh, full
-from tracegrad.ops.op import lead
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.op import lead
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
 from tracegrad.trace.memories import require_not_remembered

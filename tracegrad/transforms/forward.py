@@ -24,7 +24,7 @@ from tracegrad.avals import is_literal, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import TapeCarrier
-from tracegrad.ops.linear import full, zeros_like
+from tracegrad.ops.shape.linear import full, zeros_like
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.describe import Description
 from tracegrad.trace.tracer import Tracer

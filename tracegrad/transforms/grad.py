@@ -20,9 +20,9 @@ from tracegrad.avals import is_literal, literal_of, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier
-from tracegrad.ops.complex_numbers import conj
-from tracegrad.ops.elementwise import accumulate
-from tracegrad.ops.linear import full, zeros_like
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import accumulate
+from tracegrad.ops.shape.linear import full, zeros_like
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.trace.tracer import Tracer

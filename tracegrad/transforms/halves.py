@@ -20,7 +20,7 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, Node, replay, to_text
 from tracegrad.ir.builder import sliced
 from tracegrad.locks import cached_property
-from tracegrad.ops.linear import broadcast_to
+from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.trace.guards import ValueGuard

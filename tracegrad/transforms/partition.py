@@ -14,7 +14,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import sliced
-from tracegrad.ops.forms import Checked
+from tracegrad.ops.core.forms import Checked
 from tracegrad.transforms.flow import source_side
 
 __all__ = ["between", "partition"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from tracegrad import ad
 from tracegrad.ir import Graph, build, replay
-from tracegrad.ops.elementwise import accumulate
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.elementwise.table import accumulate
+from tracegrad.ops.shape.linear import zeros_like
 
 __all__ = ["active_outputs", "joint", "vjp"]
 

@@ -19,9 +19,9 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, TapeCarrier
-from tracegrad.ops.batching import picked, repeated, to_axis
-from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.linear import concatenate, reshape, slice
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.shape.batching import picked, repeated, to_axis
+from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe

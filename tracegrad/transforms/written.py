@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import UnsupportedError
-from tracegrad.ops.carriers import TapeCarrier, TensorCarrier
+from tracegrad.ops.core.dispatch import TapeCarrier, TensorCarrier
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.shadow import unshadowed

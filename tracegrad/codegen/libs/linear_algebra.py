@@ -30,8 +30,8 @@ from tracegrad.codegen.libs.block_transpose import each_square, loaded, stored, 
 from tracegrad.codegen.libs.recursive_factorizations import CALLS, NO, YES, Halves
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.ir import Node
-from tracegrad.ops.factorizations import cholesky, cholesky_pullback
-from tracegrad.ops.linalg import lu, lu_solve, solve, solve_triangular
+from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
+from tracegrad.ops.linalg.solve import lu, lu_solve, solve, solve_triangular
 
 __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 

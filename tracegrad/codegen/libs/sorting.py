@@ -39,10 +39,10 @@ from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.libs.native_call import I8, I32, POINTER, Answer, whole
 from tracegrad.codegen.libs.packbits import Pack, Unpack
 from tracegrad.ir import Node
-from tracegrad.ops.bits import pack_bits, unpack_bits
-from tracegrad.ops.membership import is_member
-from tracegrad.ops.repeats import repeated_index
-from tracegrad.ops.sorting import argsort, searchsorted, sorted_values
+from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
+from tracegrad.ops.reduce.isin import is_member
+from tracegrad.ops.reduce.sorting import argsort, searchsorted, sorted_values
+from tracegrad.ops.shape.repeat_index import repeated_index
 
 __all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
 

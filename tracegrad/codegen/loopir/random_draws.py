@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import Node
-from tracegrad.ops.streams import draw
+from tracegrad.ops.calls.random_streams import draw
 from tracegrad.records import record
 
 __all__ = ["Native", "native_of"]

@@ -20,7 +20,7 @@ from tracegrad.codegen.lower.matmul_layout import factors_of
 from tracegrad.codegen.lower.packing_heuristic import is_head
 from tracegrad.codegen.lower.window_rules import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import Node
-from tracegrad.ops import forms
+from tracegrad.ops.core import forms
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.lower import Lowering

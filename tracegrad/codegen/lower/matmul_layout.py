@@ -19,8 +19,8 @@ from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Lie
 from tracegrad.codegen.lower.packing_heuristic import is_head
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.forms import Contract
-from tracegrad.ops.linear import broadcast_to, reshape, transpose
+from tracegrad.ops.core.forms import Contract
+from tracegrad.ops.shape.linear import broadcast_to, reshape, transpose
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.ir import Node
-from tracegrad.ops.forms import Along
+from tracegrad.ops.core.forms import Along
 
 __all__ = ["is_head", "is_worth_a_copy"]
 

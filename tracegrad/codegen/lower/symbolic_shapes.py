@@ -14,7 +14,7 @@ from typing import Any
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.lower.form_rules import HANDLERS
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.forms import Fold, Reshape
+from tracegrad.ops.core.forms import Fold, Reshape
 
 __all__ = ["SMALL", "Dims"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import add
+from tracegrad.ops.elementwise.table import add
 from tracegrad.records import record
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from tracegrad.codegen.plan.strip_fusion import Band, bands_of, place_locals
 from tracegrad.codegen.plan.wavefront import Waves, waves_of
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.linear import fresh
+from tracegrad.ops.shape.linear import fresh
 from tracegrad.records import record
 
 __all__ = ["Plan", "calls_of", "functions_of", "plan", "plans_of", "rare_functions"]

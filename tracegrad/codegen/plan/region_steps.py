@@ -24,7 +24,7 @@ from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Turns, turns_of, turns_of_share
 from tracegrad.codegen.plan.wavefront import THREADS, Waves
 from tracegrad.ir import Node
-from tracegrad.ops import forms
+from tracegrad.ops.core import forms
 from tracegrad.records import record
 
 if TYPE_CHECKING:

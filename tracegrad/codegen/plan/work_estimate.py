@@ -20,8 +20,8 @@ from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.plan.planner import Plan
 from tracegrad.codegen.plan.region_steps import Nested, Once, Repeat
 from tracegrad.ir import Node
-from tracegrad.ops.factorizations import cholesky, cholesky_pullback
-from tracegrad.ops.linalg import lu, solve, solve_triangular
+from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
+from tracegrad.ops.linalg.solve import lu, solve, solve_triangular
 from tracegrad.records import record
 
 __all__ = ["Work", "work_of", "work_together"]

@@ -29,8 +29,8 @@ from tracegrad.codegen.vecmath.expr import (
     two_product,
     two_sum,
 )
-from tracegrad.ops.precise import TAIL_END
-from tracegrad.ops.precise_slopes import (
+from tracegrad.ops.numerics.accurate import TAIL_END
+from tracegrad.ops.numerics.accurate_derivatives import (
     GELU_ROOT,
     GELU_SLOPE,
     GELU_TANH_BEND,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tracegrad.codegen.vecmath.exp import exp_of_pair
 from tracegrad.codegen.vecmath.expr import Pair, Real, absolute, copysign, fma, horner, select
-from tracegrad.ops.precise import TAIL, TAIL_CENTER, TAIL_END
+from tracegrad.ops.numerics.accurate import TAIL, TAIL_CENTER, TAIL_END
 
 __all__ = ["ROOT_HALF", "erf", "erfc", "gauss", "gauss_half", "minus_half_square", "ndtr", "of_tail", "tail_variable"]
 

@@ -20,7 +20,7 @@ from tracegrad.compat.autograd.transforms import conjugate
 from tracegrad.compat.autograd.wrap_util import get_name, wraps
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.ops.custom import opaque
+from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.opaque import aside, is_traced

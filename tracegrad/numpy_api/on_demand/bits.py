@@ -11,9 +11,9 @@ from tracegrad.numpy_api.joining import along, concatenate
 from tracegrad.numpy_api.operands import along_axis, constant, peer_of
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.shapes import moveaxis
-from tracegrad.ops.bits import pack_bits, unpack_bits
-from tracegrad.ops.elementwise import not_equal
-from tracegrad.ops.linear import full
+from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
+from tracegrad.ops.elementwise.table import not_equal
+from tracegrad.ops.shape.linear import full
 
 
 def _is_big(bitorder: str) -> bool:

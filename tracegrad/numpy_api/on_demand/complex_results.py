@@ -10,8 +10,8 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, has_value, to_dtype
 from tracegrad.numpy_api.reductions import any_
 from tracegrad.numpy_api.registry import implements, refuse
-from tracegrad.ops.elementwise import absolute, greater, less
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.elementwise.table import absolute, greater, less
+from tracegrad.ops.shape.linear import stop_gradient
 
 __all__: list[str] = []
 

@@ -34,8 +34,10 @@ from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.selection import clip, positions, take_along_axis
 from tracegrad.numpy_api.shapes import as_shape, moveaxis
 from tracegrad.numpy_api.sorting import argsort
-from tracegrad.ops import elementwise, scans
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.memory_order import spread
+from tracegrad.ops.core.op import Carrier, normalize_axis
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import (
     add,
     equal,
     greater,
@@ -47,10 +49,9 @@ from tracegrad.ops.elementwise import (
     remainder,
     subtract,
 )
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import broadcast_to, full, reshape
-from tracegrad.ops.memory import spread
-from tracegrad.ops.op import Carrier, normalize_axis
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.shape.linear import broadcast_to, full, reshape
 
 
 def _place(obj: Any) -> Any:

@@ -12,10 +12,10 @@ from tracegrad.numpy_api.on_demand.sets import trim_zeros
 from tracegrad.numpy_api.operands import arrays, constant, has_value, peer_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.sorting import sort
-from tracegrad.ops import eigen
-from tracegrad.ops.complex_numbers import imag, real
-from tracegrad.ops.elementwise import divide, negative
-from tracegrad.ops.linear import reshape
+from tracegrad.ops.elementwise.complex import imag, real
+from tracegrad.ops.elementwise.table import divide, negative
+from tracegrad.ops.linalg import eig as eigen
+from tracegrad.ops.shape.linear import reshape
 
 __all__ = ["all_real", "eig", "eigvals", "roots", "sort_complex"]
 

@@ -12,11 +12,11 @@ from tracegrad.numpy_api.complex_numbers import conjugate
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops import fourier
-from tracegrad.ops.complex_numbers import complex_of
-from tracegrad.ops.linear import pad
-from tracegrad.ops.op import normalize_axis
-from tracegrad.ops.single import HALF
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise.complex import complex_of
+from tracegrad.ops.shape.linear import pad
+from tracegrad.ops.signal import fft as fourier
 
 __all__ = ["NAMES", "TRANSFORMS", "line", "resized", "several"]
 

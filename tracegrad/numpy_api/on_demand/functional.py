@@ -12,10 +12,10 @@ from tracegrad.numpy_api.joining import stack
 from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.shapes import expand_dims, moveaxis
-from tracegrad.ops import elementwise
-from tracegrad.ops.elementwise import logical_not, logical_or
-from tracegrad.ops.linear import broadcast_to, reshape, zeros_like
-from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import logical_not, logical_or
+from tracegrad.ops.shape.linear import broadcast_to, reshape, zeros_like
 
 
 @implements(np.apply_along_axis)

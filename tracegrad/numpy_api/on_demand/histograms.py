@@ -24,8 +24,7 @@ from tracegrad.numpy_api.operands import (
     to_float,
 )
 from tracegrad.numpy_api.registry import implements, refuse
-from tracegrad.ops import linear
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.elementwise.table import (
     add,
     divide,
     equal,
@@ -40,9 +39,10 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.estimates import bin_count
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import flip, reshape, stop_gradient
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.reduce.bin_count import bin_count
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import flip, reshape, stop_gradient
 
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "stone", "sturges")
 

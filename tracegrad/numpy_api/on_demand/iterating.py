@@ -18,8 +18,8 @@ from tracegrad.numpy_api.joining import concatenate, stack
 from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, peer_of, to_dtype
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import broadcast_to
-from tracegrad.ops.linear import reshape, transpose
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape.linear import reshape, transpose
 
 __all__ = [
     "Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "frompyfunc", "grid", "joined",

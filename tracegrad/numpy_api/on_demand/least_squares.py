@@ -11,10 +11,10 @@ from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.linalg import MatrixError, matrices, tolerance
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops import least_squares
-from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.elementwise import absolute, square, subtract
-from tracegrad.ops.linear import reduce_sum, reshape
+from tracegrad.ops.elementwise.table import absolute, square, subtract
+from tracegrad.ops.linalg import lstsq as least_squares
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.shape.linear import reduce_sum, reshape
 
 __all__ = ["lstsq", "solved"]
 

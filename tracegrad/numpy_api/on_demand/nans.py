@@ -12,10 +12,10 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops.elementwise import divide, isnan, less_equal, logical_and, logical_not, subtract
-from tracegrad.ops.elementwise import where as _where
-from tracegrad.ops.op import normalize_axes
-from tracegrad.ops.reduction import squares
+from tracegrad.ops.core.op import normalize_axes
+from tracegrad.ops.elementwise.table import divide, isnan, less_equal, logical_and, logical_not, subtract
+from tracegrad.ops.elementwise.table import where as _where
+from tracegrad.ops.reduce.reductions import squares
 
 UNSET: Any = np._NoValue
 

@@ -16,10 +16,10 @@ from tracegrad.numpy_api.on_demand.quantiles import median
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
-from tracegrad.ops import linear
-from tracegrad.ops.elementwise import multiply, rint, subtract, where
-from tracegrad.ops.linear import broadcast_to, flip, reshape
-from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise.table import multiply, rint, subtract, where
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import broadcast_to, flip, reshape
 
 __all__ = ["pad"]
 

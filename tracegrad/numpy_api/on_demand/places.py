@@ -14,7 +14,8 @@ from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, raveled, size_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, take_along_axis
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise.table import (
     add,
     equal,
     floor_divide,
@@ -26,11 +27,10 @@ from tracegrad.ops.elementwise import (
     remainder,
     subtract,
 )
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import reshape
-from tracegrad.ops.membership import is_member
-from tracegrad.ops.op import normalize_axis
-from tracegrad.ops.reduction import reduce_any
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.reduce.isin import is_member
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.shape.linear import reshape
 
 # Pairs of elements that are compared one with another; where there are more, one side is sorted.
 MOST_PAIRS = 4096

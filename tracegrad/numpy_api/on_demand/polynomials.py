@@ -16,11 +16,11 @@ from tracegrad.numpy_api.on_demand.samples import convolve
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import dispatch_function, implements
 from tracegrad.numpy_api.shapes import matrix_transpose
-from tracegrad.ops import scans
-from tracegrad.ops.complex_numbers import real
-from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.elementwise import add, divide, multiply, sqrt, subtract
-from tracegrad.ops.linear import broadcast_to, flip, full, pad, reduce_sum, reshape, zeros_like
+from tracegrad.ops.elementwise.complex import real
+from tracegrad.ops.elementwise.table import add, divide, multiply, sqrt, subtract
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.shape.linear import broadcast_to, flip, full, pad, reduce_sum, reshape, zeros_like
 from tracegrad.tree import treat_as
 
 

@@ -17,8 +17,8 @@ from tracegrad.numpy_api.reductions import mean
 from tracegrad.numpy_api.registry import NO_VALUE, implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort, sort
-from tracegrad.ops import selecting, sorting
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, normalize_axes
+from tracegrad.ops.elementwise.table import (
     add,
     ceil,
     divide,
@@ -40,10 +40,11 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
-from tracegrad.ops.op import Carrier, normalize_axes
-from tracegrad.ops.scans import cumsum
-from tracegrad.ops.sorting import searchsorted
+from tracegrad.ops.reduce import partition as selecting
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.reduce.sorting import searchsorted
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
 
 # The places of continuous methods in n elements: n q + a + q (1 - a - b) - 1.
 _BETWEEN = {

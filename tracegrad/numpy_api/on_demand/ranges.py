@@ -12,8 +12,8 @@ from tracegrad.numpy_api.creation import linspace, logspace
 from tracegrad.numpy_api.operands import arrays, has_value, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
-from tracegrad.ops.elementwise import absolute, equal, exp, log, logical_or, multiply, not_equal, sign, where
-from tracegrad.ops.linear import reshape, stop_gradient
+from tracegrad.ops.elementwise.table import absolute, equal, exp, log, logical_or, multiply, not_equal, sign, where
+from tracegrad.ops.shape.linear import reshape, stop_gradient
 
 # In traced code they are replaced before NumPy dispatches.
 implements(np.linspace)(linspace)

@@ -13,10 +13,9 @@ from tracegrad.numpy_api.joining import along, concatenate, diff
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.sorting import searchsorted
-from tracegrad.ops import scans, sorting
-from tracegrad.ops.complex_numbers import conj
-from tracegrad.ops.correlation import correlation
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import normalize_axes, normalize_axis
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -32,9 +31,10 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import flip, pad, reshape
-from tracegrad.ops.op import normalize_axes, normalize_axis
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.nn.correlation import correlation
+from tracegrad.ops.reduce import scans, sorting
+from tracegrad.ops.shape.linear import flip, pad, reshape
 
 
 # -- interp ------------------------------------------------------------------------------------------------------------

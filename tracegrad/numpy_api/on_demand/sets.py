@@ -11,8 +11,8 @@ from tracegrad.numpy_api.on_demand.places import isin
 from tracegrad.numpy_api.operands import arrays, promoted, raveled
 from tracegrad.numpy_api.reductions import any_, argmax
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops.elementwise import logical_not, logical_xor, not_equal
-from tracegrad.ops.op import normalize_axes
+from tracegrad.ops.core.op import normalize_axes
+from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
 
 __all__: list[str] = []
 

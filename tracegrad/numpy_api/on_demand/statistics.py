@@ -15,12 +15,12 @@ from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, diag
 from tracegrad.numpy_api.shapes import squeeze
-from tracegrad.ops.complex_numbers import conj
-from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.elementwise import divide, equal, multiply, sqrt, subtract
-from tracegrad.ops.linear import broadcast_to, full, reshape, transpose
-from tracegrad.ops.op import normalize_axes, normalize_axis
-from tracegrad.ops.reduction import count_of
+from tracegrad.ops.core.op import normalize_axes, normalize_axis
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import divide, equal, multiply, sqrt, subtract
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.reduce.reductions import count_of
+from tracegrad.ops.shape.linear import broadcast_to, full, reshape, transpose
 
 
 @implements(np.average)

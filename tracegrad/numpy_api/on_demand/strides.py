@@ -13,10 +13,10 @@ from tracegrad.errors import OVERLAPPING, located
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, read_only, size_of
 from tracegrad.numpy_api.registry import implements, refuse
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.linear import reshape, transpose
-from tracegrad.ops.op import Carrier, normalize_axis
-from tracegrad.ops.patches import patches
+from tracegrad.ops.core.op import Carrier, normalize_axis
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.shape.linear import reshape, transpose
 
 # The derivative of patches is a sum of as many parts as a window has elements; of larger ones it is scattered.
 MOST_PARTS = 64

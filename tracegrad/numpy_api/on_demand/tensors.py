@@ -11,7 +11,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api.linalg import MatrixError, inv, solve
 from tracegrad.numpy_api.operands import arrays, size_of
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.shape.linear import reshape, transpose
 
 
 @implements(np.linalg.tensorsolve)

@@ -21,10 +21,12 @@ from tracegrad.numpy_api.on_demand.nans import nanmax, nanmin
 from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
 from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, refuse, write
 from tracegrad.numpy_api.shapes import broadcast_to, moveaxis
-from tracegrad.ops import reduction, scans, selecting
-from tracegrad.ops.elementwise import negative, remainder, sqrt, square, where
-from tracegrad.ops.linear import keep_axes, reshape
-from tracegrad.ops.op import normalize_axes, normalize_axis
+from tracegrad.ops.core.op import normalize_axes, normalize_axis
+from tracegrad.ops.elementwise.table import negative, remainder, sqrt, square, where
+from tracegrad.ops.reduce import partition as selecting
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.shape.linear import keep_axes, reshape
 
 ASSOCIATIVE = {
     "add", "multiply", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot", "bitwise_and",

@@ -14,16 +14,16 @@ from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, to_
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.sorting import sort
-from tracegrad.ops import sorting
-from tracegrad.ops.complex_numbers import imag, real
-from tracegrad.ops.elementwise import isnan, logical_and, logical_not, not_equal, subtract
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import full, reshape
-from tracegrad.ops.op import normalize_axis
-from tracegrad.ops.pieces import stack
-from tracegrad.ops.reduction import reduce_any
-from tracegrad.ops.row_order import row_order
-from tracegrad.ops.scans import cumsum
+from tracegrad.ops.core.op import normalize_axis
+from tracegrad.ops.elementwise.complex import imag, real
+from tracegrad.ops.elementwise.table import isnan, logical_and, logical_not, not_equal, subtract
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.reduce.row_order import row_order
+from tracegrad.ops.reduce.scans import cumsum
+from tracegrad.ops.shape.linear import full, reshape
+from tracegrad.ops.shape.stack_split import stack
 
 __all__ = ["unique"]
 

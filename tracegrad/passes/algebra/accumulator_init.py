@@ -11,10 +11,10 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.elementwise import add, subtract
-from tracegrad.ops.forms import Repeat, While
-from tracegrad.ops.linear import reshape
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ops.elementwise.table import add, subtract
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.shape.linear import reshape
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import shared
 

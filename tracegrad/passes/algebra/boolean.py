@@ -1,7 +1,7 @@
 """Logic of masks: what several of them say together, where that is less.
 
-Derivatives tell where cotangents may differ from 0 (`tracegrad.ops.forms`), part by part: within a mask, outside of it,
-and so on through all that is written in a turn. Put together, that is mostly everywhere.
+Derivatives tell where cotangents may differ from 0 (`tracegrad.ops.core.forms`), part by part: within a mask, outside
+of it, and so on through all that is written in a turn. Put together, that is mostly everywhere.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ops import Op
-from tracegrad.ops.elementwise import logical_and, logical_not, logical_or
-from tracegrad.ops.linear import broadcast_to, pad, reshape
+from tracegrad.ops.elementwise.table import logical_and, logical_not, logical_or
+from tracegrad.ops.shape.linear import broadcast_to, pad, reshape
 from tracegrad.passes.core.constant_folding import constant, full_like
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.elementwise import add, multiply, negative, subtract
+from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
 
 __all__ = ["MOST_TERMS", "collect"]

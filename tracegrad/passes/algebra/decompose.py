@@ -10,8 +10,8 @@ from typing import Any
 
 from tracegrad.ir import Graph, replay
 from tracegrad.ops import Op
-from tracegrad.ops.forms import Compose, Identity, Run
-from tracegrad.ops.pieces import stack
+from tracegrad.ops.core.forms import Compose, Identity, Run
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.algebra.merge_slices import stacked
 from tracegrad.passes.core.rewriter import rewrite
 

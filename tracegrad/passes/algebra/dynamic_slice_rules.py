@@ -1,4 +1,4 @@
-"""Simplification of windows at computed places (`tracegrad.ops.windows`).
+"""Simplification of windows at computed places (`tracegrad.ops.indexing.dynamic_slice`).
 
 What is read where something was just written is that; what is added to a window of zeros, which is the cotangent of a
 window, is written into the sum. So a turn of a loop that adds up cotangents of an array costs what it touches. In
@@ -13,11 +13,11 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import accumulate, where
-from tracegrad.ops.forms import Map, Move
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, pad, reshape, slice
-from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.ops.core.forms import Map, Move
+from tracegrad.ops.elementwise.table import accumulate, where
+from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
 from tracegrad.passes.algebra.accumulator_init import begins_with_zeros
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, full_like, is_zero, reshaped

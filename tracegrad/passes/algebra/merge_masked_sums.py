@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import accumulate, where
-from tracegrad.ops.linear import pad, slice
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.elementwise.table import accumulate, where
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
+from tracegrad.ops.shape.linear import pad, slice
 from tracegrad.passes.algebra.dynamic_slice_rules import with_term_again
 from tracegrad.passes.core.constant_folding import constant, is_zero
 from tracegrad.passes.core.rewriter import is_free, node_of, operand, producer, shared

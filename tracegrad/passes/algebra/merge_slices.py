@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, slice
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, slice
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, reshaped
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared

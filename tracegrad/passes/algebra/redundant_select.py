@@ -11,9 +11,9 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import logical_and, logical_or, where
-from tracegrad.ops.linear import broadcast_to, reshape
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise.table import logical_and, logical_or, where
+from tracegrad.ops.shape.linear import broadcast_to, reshape
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 

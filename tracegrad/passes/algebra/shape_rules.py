@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import Value
-from tracegrad.ops.elementwise import add, multiply
-from tracegrad.ops.factorizations import cholesky_pullback
-from tracegrad.ops.forms import Fold, Scan
-from tracegrad.ops.linear import (
+from tracegrad.ops.core.forms import Fold, Scan
+from tracegrad.ops.core.op import TABLE, Op
+from tracegrad.ops.elementwise.table import add, multiply
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
+from tracegrad.ops.linalg.factorizations import cholesky_pullback
+from tracegrad.ops.shape.linear import (
     broadcast_to,
     cast,
     concatenate,
@@ -29,8 +31,6 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )  # fmt: skip
-from tracegrad.ops.op import TABLE, Op
-from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_reduction, full_like, reshaped
 from tracegrad.passes.core.rewriter import operand, producer, shared
 

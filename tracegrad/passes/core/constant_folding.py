@@ -14,10 +14,10 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Literal, is_literal
 from tracegrad.ops import Op
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import power
-from tracegrad.ops.forms import Fold
-from tracegrad.ops.linear import full, reduce_sum
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.forms import Fold
+from tracegrad.ops.elementwise.table import power
+from tracegrad.ops.shape.linear import full, reduce_sum
 from tracegrad.passes.core.rewriter import producer
 
 __all__ = ["constant", "fold", "full_like", "is_zero"]

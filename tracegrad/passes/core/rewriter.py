@@ -18,11 +18,11 @@ from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, Node, Value
 from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.forms import Repeat, While
-from tracegrad.ops.linear import transpose
-from tracegrad.ops.op import Op
-from tracegrad.ops.results import result
+from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.result import result
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.shape.linear import transpose
 
 __all__ = [
     "Finish", "Hook", "Rewriter", "in_loop", "is_free", "mark_free", "node_of", "operand", "producer", "rewrite",

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.complex_numbers import angle, sgn
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.elementwise.complex import angle, sgn
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     arctan2,
@@ -57,8 +57,8 @@ from tracegrad.ops.elementwise import (
     tanh,
     where,
 )
-from tracegrad.ops.linear import full
-from tracegrad.ops.reduction import reduce_all, reduce_any
+from tracegrad.ops.reduce.reductions import reduce_all, reduce_any
+from tracegrad.ops.shape.linear import full
 from tracegrad.passes.dtypes.complex_pairs import Pair, parts_of, rule
 
 INF, NAN = float("inf"), float("nan")

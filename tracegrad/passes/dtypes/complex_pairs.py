@@ -12,12 +12,22 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.carriers import Carrier, Level
-from tracegrad.ops.complex_numbers import complex_, complex_of, conj, imag, real, real_of, view_as_complex, view_as_real
-from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import add, logical_or, multiply, negative, not_equal, subtract
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import (
+from tracegrad.ops.core.dispatch import Carrier, Level
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.complex import (
+    complex_,
+    complex_of,
+    conj,
+    imag,
+    real,
+    real_of,
+    view_as_complex,
+    view_as_real,
+)
+from tracegrad.ops.elementwise.table import add, logical_or, multiply, negative, not_equal, subtract
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.shape.linear import (
     broadcast_to,
     cast,
     concatenate,
@@ -29,8 +39,7 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
-from tracegrad.ops.op import Op
-from tracegrad.ops.pieces import stack
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.core.constant_folding import is_zero
 
 __all__ = ["RULES", "Pair", "joined", "parted", "rule"]

@@ -17,10 +17,10 @@ from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, replay
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.complex_numbers import lies
-from tracegrad.ops.forms import Branch, Compose, Identity, Repeat, Run, While
-from tracegrad.ops.joined import call_joined
-from tracegrad.ops.op import Op
+from tracegrad.ops.calls.complex_call import call_joined
+from tracegrad.ops.core.forms import Branch, Compose, Identity, Repeat, Run, While
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.complex import lies
 from tracegrad.passes.dtypes.complex_pairs import RULES, Pair, joined, moved_together, parted
 from tracegrad.passes.dtypes.legalize import has_complex
 

@@ -17,14 +17,14 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.forms import Compose, Gather, Move, Patch, Window
-from tracegrad.ops.half import call_in_half, half_bits, half_value, in_bits, round_to_half
-from tracegrad.ops.linear import cast, full
-from tracegrad.ops.op import Op
-from tracegrad.ops.pieces import place, split, stack, unbind
-from tracegrad.ops.representation import reinterpret
-from tracegrad.ops.single import HALF, SINGLE
+from tracegrad.ops.core.forms import Compose, Gather, Move, Patch, Window
+from tracegrad.ops.core.half import call_in_half, half_bits, half_value, in_bits, round_to_half
+from tracegrad.ops.core.half_rounding import HALF, SINGLE
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.float_representation import reinterpret
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.shape.linear import cast, full
+from tracegrad.ops.shape.stack_split import place, split, stack, unbind
 from tracegrad.passes.dtypes.legalize import has_dtype
 
 __all__ = ["in_singles"]

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.diagonals import diagonal
-from tracegrad.ops.elementwise import add, equal, greater, isfinite, logical_not, multiply, subtract, where
-from tracegrad.ops.fills import arange
-from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import broadcast_to, cast, full, reduce_sum, reshape, transpose
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.table import add, equal, greater, isfinite, logical_not, multiply, subtract, where
+from tracegrad.ops.indexing.diagonal import diagonal
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, cast, full, reduce_sum, reshape, transpose
 from tracegrad.passes.core.constant_folding import constant, is_zero
 from tracegrad.passes.core.rewriter import operand, producer, shared
 

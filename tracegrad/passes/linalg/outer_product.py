@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import add, divide, multiply, negative, reciprocal, square, subtract
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.table import add, divide, multiply, negative, reciprocal, square, subtract
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import operand, producer, shared, swaps
 from tracegrad.passes.linalg.diagonal import is_diagonal, with_diagonal
 from tracegrad.passes.linalg.small_matmul import as_loop

@@ -8,13 +8,13 @@ from typing import Any
 
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
-from tracegrad.ops.determinants import det
-from tracegrad.ops.diagonals import diagonal
-from tracegrad.ops.elementwise import absolute, equal, exp, less, log, multiply, negative, where
-from tracegrad.ops.fills import arange
-from tracegrad.ops.linalg import inv, lu, lu_solve, slogdet, solve
-from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, transpose
-from tracegrad.ops.reduction import reduce_prod
+from tracegrad.ops.elementwise.table import absolute, equal, exp, less, log, multiply, negative, where
+from tracegrad.ops.indexing.diagonal import diagonal
+from tracegrad.ops.linalg.det import det
+from tracegrad.ops.linalg.solve import inv, lu, lu_solve, slogdet, solve
+from tracegrad.ops.reduce.reductions import reduce_prod
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, rewrite, swaps
 
 __all__ = ["factor_once"]

@@ -9,10 +9,10 @@ from typing import Any
 
 from tracegrad.ir import Graph
 from tracegrad.ops import Op
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import multiply
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
-from tracegrad.ops.patches import patches
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, swaps
 from tracegrad.passes.linalg.diagonal import with_diagonal
 from tracegrad.records import record

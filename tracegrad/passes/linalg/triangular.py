@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import less_equal, where
-from tracegrad.ops.factorizations import cholesky
-from tracegrad.ops.linalg import solve, solve_triangular
-from tracegrad.ops.linear import broadcast_to
+from tracegrad.ops.elementwise.table import less_equal, where
+from tracegrad.ops.linalg.factorizations import cholesky
+from tracegrad.ops.linalg.solve import solve, solve_triangular
+from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer, swaps
 from tracegrad.passes.linalg.diagonal import counted

@@ -16,9 +16,9 @@ from typing import Any
 from tracegrad.control.repeat import scan
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import accumulate
-from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.elementwise.table import accumulate
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.passes.core.rewriter import rewrite
 

@@ -14,8 +14,8 @@ from tracegrad.control import branch, checkpoint, repeat, until
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.op import Op, Several
-from tracegrad.ops.results import result
+from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.result import result
 
 __all__ = ["trim"]
 

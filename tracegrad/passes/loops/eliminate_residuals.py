@@ -17,13 +17,13 @@ from tracegrad.control.unwritten import moved_into
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import recording
 from tracegrad.ir.replay import applied
-from tracegrad.ops import elementwise as ew
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import add, multiply, where
-from tracegrad.ops.fills import arange
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, reshape
-from tracegrad.ops.windows import counted, dynamic_slice
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise import table as ew
+from tracegrad.ops.elementwise.table import add, multiply, where
+from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, reshape
 from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.loops.fusion import share_loops
 from tracegrad.passes.loops.residual_windows import Kept, Part, Sum, added, is_loop, sum_of

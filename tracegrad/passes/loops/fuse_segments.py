@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tracegrad.control.repeat import scan
 from tracegrad.control.segments import run_in_segments
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite
 
 __all__ = ["join_segments"]

@@ -14,8 +14,8 @@ from tracegrad.control import branch, repeat, until
 from tracegrad.ir import Builder, Graph, Node, Value, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.op import Op
-from tracegrad.ops.results import result
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.result import result
 from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.simplify.simplify import simplify
 

@@ -15,11 +15,11 @@ from tracegrad.control.counters import counters
 from tracegrad.control.places import Distances, Window, both, distances, inside_of, plus, window_at
 from tracegrad.control.updates import Updates
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.elementwise import add, multiply, subtract
-from tracegrad.ops.fills import arange
-from tracegrad.ops.forms import Repeat, While
-from tracegrad.ops.linear import fresh, full, reshape
-from tracegrad.ops.windows import dynamic_slice
+from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ops.elementwise.table import add, multiply, subtract
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import fresh, full, reshape
 
 __all__ = ["Kept", "Part", "Sum", "added", "is_loop", "sum_of"]
 

@@ -18,9 +18,9 @@ from tracegrad.control.repeat import scan
 from tracegrad.ir import Graph, Node, build
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.replay import applied
-from tracegrad.ops.fills import full
-from tracegrad.ops.forms import Cast, Map
-from tracegrad.ops.linear import broadcast_to, pad, reshape, slice
+from tracegrad.ops.core.forms import Cast, Map
+from tracegrad.ops.shape.fill import full
+from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
 from tracegrad.records import record
 
 __all__ = ["run_in_blocks"]

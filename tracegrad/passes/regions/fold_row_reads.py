@@ -12,7 +12,7 @@ from typing import Any
 from tracegrad.control import until
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording
-from tracegrad.ops.indexing import gather
+from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.contraction import matmul
-from tracegrad.ops.forms import Branch, Fold, Map
-from tracegrad.ops.linear import broadcast_to, full
+from tracegrad.ops.core.forms import Branch, Fold, Map
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.shape.linear import broadcast_to, full
 
 __all__ = ["in_any_order"]
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from tracegrad.avals import Aval
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording, sliced
-from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import broadcast_to, full, pad, reshape, transpose
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, transpose
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.passes.regions.layout_insensitive import in_any_order

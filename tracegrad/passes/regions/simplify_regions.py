@@ -22,11 +22,11 @@ import numpy as np
 
 from tracegrad.control import branch, repeat, until
 from tracegrad.ir import Graph, Node, replay
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.forms import Map
-from tracegrad.ops.linear import broadcast_to, full, reshape, slice
-from tracegrad.ops.op import Op
-from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.forms import Map
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
+from tracegrad.ops.shape.linear import broadcast_to, full, reshape, slice
 from tracegrad.passes.algebra.shape_rules import BY_OP, rule_for
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import operand, producer

@@ -12,7 +12,7 @@ from typing import Any
 from tracegrad.control import repeat
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ir.builder import needed, sliced
-from tracegrad.ops.forms import Contract, Fill, Fold, Map, Move, Result
+from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
 
 __all__ = ["computed_behind"]
 

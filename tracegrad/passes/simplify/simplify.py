@@ -11,9 +11,9 @@ from typing import Any
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import accumulate, add, subtract, where
-from tracegrad.ops.linear import broadcast_to, full, reduce_sum
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.elementwise.table import accumulate, add, subtract, where
+from tracegrad.ops.shape.linear import broadcast_to, full, reduce_sum
 from tracegrad.passes.algebra.accumulator_init import into_loop
 from tracegrad.passes.algebra.boolean import LOGIC
 from tracegrad.passes.algebra.collect_terms import collect

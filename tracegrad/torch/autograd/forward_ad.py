@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tracegrad.errors import located
-from tracegrad.ops.linear import reshape
+from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.dual import Level, paused, set_tangent, tangent_of
 from tracegrad.torch.tape.tensor import Tensor

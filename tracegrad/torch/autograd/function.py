@@ -13,7 +13,7 @@ from typing import Any
 
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops import Carrier, Op
-from tracegrad.ops.op import lead
+from tracegrad.ops.core.op import lead
 from tracegrad.torch.autograd.context import FunctionCtx
 from tracegrad.torch.autograd.in_graph import call_in_graph
 from tracegrad.torch.autograd.on_tape import FunctionNode, call_on_tape

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.ops.linear import full
+from tracegrad.ops.shape.linear import full
 from tracegrad.torch.tape.opnode import summed_to
 from tracegrad.torch.tape.tape import Spec
 

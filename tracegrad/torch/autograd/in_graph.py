@@ -1,8 +1,8 @@
 """Calls of a `Function` on traced arrays: its forward pass is recorded, and its derivative where one is taken.
 
 The nodes of the forward pass are like any others, but no derivative flows through them: the outputs leave them through
-`custom_call`, and derivatives go to the rule of the call (`tracegrad.ops.custom`). What is saved is connected with the
-inputs and outputs as callers see them, so that a derivative of the derivative is right.
+`custom_call`, and derivatives go to the rule of the call (`tracegrad.ops.calls.custom_call`). What is saved is
+connected with the inputs and outputs as callers see them, so that a derivative of the derivative is right.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops import Carrier
-from tracegrad.ops.custom import custom_call
-from tracegrad.ops.linear import cast, stop_gradient
+from tracegrad.ops.calls.custom_call import custom_call
+from tracegrad.ops.shape.linear import cast, stop_gradient
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.tape.recorded import Recorded

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
-from tracegrad.ops.linear import reshape
+from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx, SavedTensor, like
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.modes import STATE

@@ -9,7 +9,7 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops import Carrier
-from tracegrad.ops.custom import custom_call
+from tracegrad.ops.calls.custom_call import custom_call
 from tracegrad.torch.autograd.context import like
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded

@@ -20,7 +20,7 @@ from tracegrad.errors import PerformanceWarning, ShapeError, TraceError, Unsuppo
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, Op
-from tracegrad.ops.custom import ForEach, opaque
+from tracegrad.ops.calls.custom_call import ForEach, opaque
 from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.autograd.residuals import Residuals

@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import SUPPORTED, Aval
 from tracegrad.locks import new_lock
-from tracegrad.ops.carriers import Carrier
+from tracegrad.ops.core.dispatch import Carrier
 from tracegrad.torch.autograd.context import FunctionCtx
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import of_array

@@ -15,8 +15,8 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays
-from tracegrad.ops import activations, linear
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, named, one_node
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -30,8 +30,9 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.elementwise import tanh as tanh_of
-from tracegrad.ops.op import Carrier, named, one_node
+from tracegrad.ops.elementwise.table import tanh as tanh_of
+from tracegrad.ops.nn import activations
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.arguments import floating, in_floats, is_whole
 from tracegrad.torch.functions.dims import dim_of, one, size_error, type_name

@@ -8,8 +8,8 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.numpy_api.operands import operands, to_float
-from tracegrad.ops.linear import cast
-from tracegrad.ops.op import Carrier, lead
+from tracegrad.ops.core.op import Carrier, lead
+from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.dims import one
 
 __all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", "is_whole", "of_one_kind", "pair"]

@@ -8,10 +8,10 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted
 from tracegrad.numpy_api.selection import band
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import add, equal, multiply, subtract, where
-from tracegrad.ops.linear import reshape, transpose
-from tracegrad.ops.op import named
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add, equal, multiply, subtract, where
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import softmax
 from tracegrad.torch.functions.arguments import as_node, in_floats

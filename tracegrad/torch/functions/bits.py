@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import ufuncs
-from tracegrad.ops.elementwise import multiply
-from tracegrad.ops.linear import cast
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.arguments import as_node, floating, is_whole, pair
 from tracegrad.torch.functions.dims import one
 from tracegrad.torch.functions.registry import function

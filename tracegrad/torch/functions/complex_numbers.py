@@ -13,11 +13,23 @@ import numpy as np
 
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.operands import arrays
-from tracegrad.ops import complex_numbers as ops
-from tracegrad.ops.elementwise import cos, equal, flat, isnan, less, logical_or, multiply, not_equal, sign, sin, where
-from tracegrad.ops.linear import cast, stop_gradient
-from tracegrad.ops.op import named, one_node
-from tracegrad.ops.single import HALF
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise import complex as ops
+from tracegrad.ops.elementwise.table import (
+    cos,
+    equal,
+    flat,
+    isnan,
+    less,
+    logical_or,
+    multiply,
+    not_equal,
+    sign,
+    sin,
+    where,
+)
+from tracegrad.ops.shape.linear import cast, stop_gradient
 from tracegrad.torch.functions import parts
 from tracegrad.torch.functions.arguments import floating
 from tracegrad.torch.functions.dims import one, size_error, type_name

@@ -14,11 +14,11 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted
-from tracegrad.ops import linear
-from tracegrad.ops.contraction import matmul_any, matrix_transpose
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.linear import concatenate, reshape
-from tracegrad.ops.op import named
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import concatenate, reshape
 from tracegrad.torch.functions.arguments import as_node, in_floats, is_whole
 from tracegrad.torch.functions.dims import integers, lengths, size_error
 from tracegrad.torch.functions.promotion import require_one_dtype

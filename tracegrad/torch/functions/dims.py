@@ -8,8 +8,8 @@ from typing import Any
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, viewed
-from tracegrad.ops import linear
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape import linear
 
 __all__ = [
     "DimensionError", "SizeError", "as_pytorchs", "broadcast_shapes", "copied", "dim_of", "dims_of", "index_error",

@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import size_of
-from tracegrad.ops import reduction
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, Op, named
+from tracegrad.ops.elementwise.table import (
     add,
     divide,
     equal,
@@ -25,8 +25,8 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import cast, keep_axes, reduce_sum, reshape, stop_gradient, unreduce
-from tracegrad.ops.op import Carrier, Op, named
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum, reshape, stop_gradient, unreduce
 from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.dims import dim_of, one, size_error
 from tracegrad.torch.functions.reductions import axes_of, reduced

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.op import Op
 
 __all__ = ["Generator", "default_generator", "drawn", "source", "stream"]
 

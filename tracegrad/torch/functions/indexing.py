@@ -13,11 +13,13 @@ from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.last_writes import replaced_nothing
 from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
 from tracegrad.numpy_api.selection import positions
-from tracegrad.ops import elementwise, linear, scans
-from tracegrad.ops import indexing as ops
-from tracegrad.ops.op import named, one_node
-from tracegrad.ops.pieces import stack
-from tracegrad.ops.reduction import reduce_any
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.stack_split import stack
 from tracegrad.torch.functions.arguments import of_one_kind
 from tracegrad.torch.functions.dims import (
     broadcast_shapes,

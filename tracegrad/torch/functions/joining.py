@@ -13,8 +13,9 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import joining as numpy_joining
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of
-from tracegrad.ops import linear, pieces
-from tracegrad.ops.op import bind, one_node
+from tracegrad.ops.core.op import bind, one_node
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape import stack_split as pieces
 from tracegrad.torch.functions.arguments import alike, of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
 from tracegrad.torch.functions.promotion import require_one_dtype

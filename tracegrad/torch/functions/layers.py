@@ -9,10 +9,10 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays
-from tracegrad.ops.elementwise import add, equal, where
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import reshape, stop_gradient, transpose
-from tracegrad.ops.op import named
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add, equal, where
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import reshape, stop_gradient, transpose
 from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.functions.norms import renorm

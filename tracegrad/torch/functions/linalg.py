@@ -17,11 +17,11 @@ from tracegrad.numpy_api import products, selection
 from tracegrad.numpy_api.linalg import matrices, square_matrices
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import linalg
-from tracegrad.ops.contraction import matmul_any, matrix_transpose
-from tracegrad.ops.elementwise import equal, multiply, square, subtract, where
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise.table import equal, multiply, square, subtract, where
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
 from tracegrad.torch.functions.arguments import in_floats
 from tracegrad.torch.functions.complex_numbers import conj
 from tracegrad.torch.functions.dims import copied, dim_of, one, size_error

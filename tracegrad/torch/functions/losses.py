@@ -8,8 +8,8 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, broadcast_arrays, promoted, size_of, to_float
-from tracegrad.ops import activations, losses, reduction
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, bind, named, one_node
+from tracegrad.ops.elementwise.table import (
     absolute,
     add,
     divide,
@@ -24,9 +24,10 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import cast, reduce_sum, reshape
-from tracegrad.ops.op import Carrier, bind, named, one_node
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.nn import activations, losses
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import cast, reduce_sum, reshape
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.arguments import alike, as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.dims import lengths, one, size_error, type_name

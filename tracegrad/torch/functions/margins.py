@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.elementwise.table import (
     add,
     divide,
     equal,
@@ -24,7 +24,7 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.arguments import in_floats
 from tracegrad.torch.functions.attention import pairwise_distance

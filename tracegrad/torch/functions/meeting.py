@@ -16,9 +16,9 @@ from tracegrad.numpy_api.joining import along, concatenate
 from tracegrad.numpy_api.last_writes import replaced_nothing
 from tracegrad.numpy_api.operands import constant, peer_of
 from tracegrad.numpy_api.selection import positions
-from tracegrad.ops import elementwise, linear, sorting
-from tracegrad.ops import indexing as ops
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import one_node
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import (
     add,
     divide,
     equal,
@@ -32,8 +32,10 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.linear import broadcast_to, cast, reshape, stop_gradient
-from tracegrad.ops.op import one_node
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, stop_gradient
 from tracegrad.torch.functions.indexing import as_dtype, places_of
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.writing import along_dim, scattered

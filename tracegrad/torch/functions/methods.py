@@ -27,8 +27,8 @@ from tracegrad.numpy_api import reductions, selection
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.operands import to_dtype
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
-from tracegrad.ops import linear
-from tracegrad.ops.op import Carrier, named
+from tracegrad.ops.core.op import Carrier, named
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions import complex_numbers, parts, products, promotion, registry
 from tracegrad.torch.functions.dims import SizeError, broadcast_shapes, dim_of, lengths, not_real, size_error, type_name
 from tracegrad.torch.functions.formats import check_format

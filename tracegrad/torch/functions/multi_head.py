@@ -10,9 +10,9 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import add, multiply, where
-from tracegrad.ops.linear import broadcast_to, pad, reshape, transpose
+from tracegrad.ops.elementwise.table import add, multiply, where
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, transpose
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import softmax
 from tracegrad.torch.functions.attention import scaled_dot_product_attention

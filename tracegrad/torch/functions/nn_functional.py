@@ -16,9 +16,9 @@ from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.on_demand.padding import pad as numpy_pad
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import linear as moves
-from tracegrad.ops.elementwise import equal
-from tracegrad.ops.linear import cast, reshape
+from tracegrad.ops.elementwise.table import equal
+from tracegrad.ops.shape import linear as moves
+from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.activations import (
     celu,
     elu,

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import operands
-from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.elementwise.table import multiply
 from tracegrad.torch.functions.activations import updating
 from tracegrad.torch.functions.arguments import floating
 from tracegrad.torch.functions.generator import stream

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ops import reduction
-from tracegrad.ops.elementwise import add, divide, multiply, power, rsqrt, square, subtract
-from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, stop_gradient, unreduce
-from tracegrad.ops.op import named
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add, divide, multiply, power, rsqrt, square, subtract
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, stop_gradient, unreduce
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.arguments import as_node, floating
 from tracegrad.torch.functions.convolution import padded_by

@@ -9,9 +9,9 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.operands import to_dtype, to_float
-from tracegrad.ops.elementwise import add, divide, greater, multiply, where
-from tracegrad.ops.linear import keep_axes, transpose
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise.table import add, divide, greater, multiply, where
+from tracegrad.ops.shape.linear import keep_axes, transpose
 from tracegrad.torch.functions.dims import dim_of, dims_of, one, size_error
 from tracegrad.torch.functions.matrix_errors import factors
 from tracegrad.torch.functions.registry import function, with_aliases

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions import parts, shapes  # noqa: F401  (they register the methods)
 from tracegrad.torch.functions.dims import one
 from tracegrad.torch.functions.registry import METHODS

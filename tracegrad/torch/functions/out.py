@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.dims import size_error, type_name
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import ONE_OP

@@ -15,8 +15,9 @@ from tracegrad.numpy_api import shapes as numpy_shapes
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import constant, peer_of, size_of
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import linear, pieces
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape import stack_split as pieces
 from tracegrad.torch.functions.dims import (
     copied,
     dim_of,

@@ -14,10 +14,10 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, ufuncs
 from tracegrad.numpy_api.operands import operands
-from tracegrad.ops import activations
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Carrier, Op, bind, named, one_node
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.table import (
     add,
     copysign,
     divide,
@@ -35,7 +35,7 @@ from tracegrad.ops.elementwise import (
     trunc,
     where,
 )  # fmt: skip
-from tracegrad.ops.op import Carrier, Op, bind, named, one_node
+from tracegrad.ops.nn import activations
 from tracegrad.torch.functions.arguments import as_node, counted, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.complex_numbers import sign_of_real
 from tracegrad.torch.functions.dims import copied, one

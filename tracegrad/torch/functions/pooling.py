@@ -16,14 +16,15 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of
-from tracegrad.ops import indexing as ops
-from tracegrad.ops import linear, reduction
-from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.elementwise import absolute, add, divide, multiply, power, sign
-from tracegrad.ops.first_max import first_max, first_place
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
-from tracegrad.ops.op import named
-from tracegrad.ops.patches import patches
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import absolute, add, divide, multiply, power, sign
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce.first_max import first_max, first_place
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.records import record
 from tracegrad.torch.functions.activations import relu
 from tracegrad.torch.functions.arguments import as_node, floating

@@ -10,11 +10,12 @@ from tracegrad.numpy_api import joining as numpy_joining
 from tracegrad.numpy_api import products as numpy_products
 from tracegrad.numpy_api.operands import arrays, size_of
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import contraction, linear
-from tracegrad.ops.complex_numbers import conj
-from tracegrad.ops.contraction import matmul_any
-from tracegrad.ops.elementwise import add, multiply, power
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import add, multiply, power
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.dims import broadcast_shapes, dim_of, one, size_error
 from tracegrad.torch.functions.parts import diagonal
 from tracegrad.torch.functions.promotion import require_one_dtype

@@ -16,9 +16,9 @@ import numpy as np
 from tracegrad.avals import LITERALS, weak_dtype
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api import reductions
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.linear import cast
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.modes import DEFAULT
 

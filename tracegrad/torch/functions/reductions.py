@@ -15,8 +15,8 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import reductions as numpy_reductions
 from tracegrad.numpy_api.operands import arrays, to_dtype
-from tracegrad.ops import reduction
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, Op, bind, named, one_node
+from tracegrad.ops.elementwise.table import (
     absolute,
     divide,
     equal,
@@ -28,8 +28,8 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import cast, keep_axes, reduce_sum
-from tracegrad.ops.op import Carrier, Op, bind, named, one_node
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum
 from tracegrad.torch.functions.arguments import as_node, floating, in_floats
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm

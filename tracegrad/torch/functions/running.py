@@ -7,16 +7,17 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays
-from tracegrad.ops import linear, scans
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Op, named
+from tracegrad.ops.elementwise.table import (
     add,
     divide,
     multiply,
     not_equal,
     subtract,
 )  # fmt: skip
-from tracegrad.ops.linear import reduced_shape, reshape
-from tracegrad.ops.op import Op, named
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import reduced_shape, reshape
 from tracegrad.torch.functions.arguments import as_node, floating, in_floats, is_number
 from tracegrad.torch.functions.dims import dim_of, dims_of, one, size_error
 from tracegrad.torch.functions.promotion import accumulator

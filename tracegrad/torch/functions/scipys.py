@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.functions.arguments import as_node, floating, pair
 from tracegrad.torch.functions.registry import FUNCTIONS, function
 

@@ -11,8 +11,8 @@ from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import permuted, reshaped
-from tracegrad.ops import linear
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.dims import (
     broadcast_shapes,
     copied,

@@ -16,10 +16,10 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import take_along_axis
-from tracegrad.ops import sorting
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import cast, reshape
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.dims import dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.return_types import return_type

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import selection, ufuncs
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops import special
-from tracegrad.ops.elementwise import multiply
-from tracegrad.ops.op import named
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.special import scipy_special as special
 from tracegrad.torch.functions.arguments import as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.pointwise import of_one
 from tracegrad.torch.functions.reductions import log_softmax, logsumexp, softmax

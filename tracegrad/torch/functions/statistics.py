@@ -12,9 +12,8 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, size_of
-from tracegrad.ops import indexing as ops
-from tracegrad.ops import linear, reduction, sorting
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Carrier, one_node
+from tracegrad.ops.elementwise.table import (
     add,
     clamp,
     divide,
@@ -27,8 +26,11 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.linear import cast, reduce_sum, reshape, stop_gradient
-from tracegrad.ops.op import Carrier, one_node
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import cast, reduce_sum, reshape, stop_gradient
 from tracegrad.torch.functions.arguments import as_node, floating, is_number
 from tracegrad.torch.functions.dims import dim_of, lengths, one, size_error
 from tracegrad.torch.functions.extrema import median_of, picked_along

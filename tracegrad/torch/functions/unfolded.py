@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api.operands import arrays, constant, peer_of
-from tracegrad.ops.linear import broadcast_to, concatenate, reshape, transpose
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, reshape, transpose
 from tracegrad.torch.functions.dims import dim_of, one, size_error
 from tracegrad.torch.functions.matrix_errors import factors
 from tracegrad.torch.functions.running import cumprod

@@ -15,10 +15,10 @@ from tracegrad.errors import located
 from tracegrad.numpy_api.indexing import plan, setitem
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
-from tracegrad.ops import indexing as ops
-from tracegrad.ops import linear
-from tracegrad.ops.elementwise import add, multiply
-from tracegrad.ops.op import Carrier, one_node
+from tracegrad.ops.core.op import Carrier, one_node
+from tracegrad.ops.elementwise.table import add, multiply
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.dims import dim_of, lengths, size_error
 from tracegrad.torch.functions.indexing import as_dtype, checked_index, places_of, vector_of, with_value
 from tracegrad.torch.functions.promotion import require_one_dtype

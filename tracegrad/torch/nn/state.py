@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.parameter import Parameter, is_parameter
 from tracegrad.torch.tape import Tensor

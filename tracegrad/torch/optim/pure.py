@@ -15,8 +15,8 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import ShapeError, located
 from tracegrad.ops import Carrier, TensorCarrier
-from tracegrad.ops.elementwise import sqrt
-from tracegrad.ops.linear import cast
+from tracegrad.ops.elementwise.table import sqrt
+from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.optim.rules import RULES, Rule
 from tracegrad.torch.tape.factories import from_numpy

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.ops.elementwise import maximum, minimum, sqrt, where
-from tracegrad.ops.linear import cast
+from tracegrad.ops.elementwise.table import maximum, minimum, sqrt, where
+from tracegrad.ops.shape.linear import cast
 
 __all__ = ["RULES", "Rule"]
 

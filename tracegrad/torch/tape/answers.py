@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import (
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.table import (
     arctanh,
     copysign,
     divide,
@@ -33,10 +34,9 @@ from tracegrad.ops.elementwise import (
     tanh,
     where,
 )
-from tracegrad.ops.linear import flip, full, unreduce
-from tracegrad.ops.op import Op
-from tracegrad.ops.reduction import logsumexp, reduce_any, reduce_prod, softmax
-from tracegrad.ops.scans import cumprod, cumsum
+from tracegrad.ops.reduce.reductions import logsumexp, reduce_any, reduce_prod, softmax
+from tracegrad.ops.reduce.scans import cumprod, cumsum
+from tracegrad.ops.shape.linear import flip, full, unreduce
 from tracegrad.torch.tape.saved import Saved
 from tracegrad.torch.tape.tape import Masked, Node, next_number, rewrap
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import Aval
-from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.core.op import Carrier, Level, Op
 
 __all__ = ["Batched"]
 

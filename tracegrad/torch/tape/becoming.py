@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ops.op import named
+from tracegrad.ops.core.op import named
 from tracegrad.torch.functions import shapes
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views

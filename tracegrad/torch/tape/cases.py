@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.errors import DTypeError
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.op import Op, lead
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op, lead
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.opnode import plan_of, remembered

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad import ad
 from tracegrad.errors import located
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.core.op import Carrier, Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.answers import BENT, KEEP_ANSWERS
 from tracegrad.torch.tape.names import saved_names, saved_options, saved_result

@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, located
-from tracegrad.ops.linear import cast
-from tracegrad.ops.op import Carrier, named
+from tracegrad.ops.core.op import Carrier, named
+from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.tape.dtypes import DTYPES
 from tracegrad.torch.tape.factories import check_device, tensor_method

@@ -18,9 +18,9 @@ import numpy as np
 
 from tracegrad import ad
 from tracegrad.errors import located
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.linear import broadcast_to, cast, in_dtype, zeros_like
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.shape.linear import broadcast_to, cast, in_dtype, zeros_like
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.tape import Dual, next_number

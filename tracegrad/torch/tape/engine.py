@@ -11,8 +11,8 @@ import numpy as np
 
 from tracegrad.avals import name_of
 from tracegrad.errors import located
-from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.batched import Batched
 from tracegrad.torch.tape.sweep import Edge, Sweep, run

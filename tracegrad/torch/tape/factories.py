@@ -19,8 +19,8 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import creation
-from tracegrad.ops import linear
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.core.op import Carrier, Op
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.promotion import default_complex
 from tracegrad.torch.tape.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensor import Tensor, of_array

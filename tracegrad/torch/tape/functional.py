@@ -15,9 +15,9 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.errors import READ_ONLY, DTypeError, located, uncaught
-from tracegrad.ops.linear import fresh
-from tracegrad.ops.memory import with_strides_of
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.memory_order import with_strides_of
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape.linear import fresh
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.recorded import Recorded

@@ -15,8 +15,8 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import indexing
 from tracegrad.numpy_api.operands import to_dtype
-from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.op import Carrier, named, one_node
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.op import Carrier, named, one_node
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing, dual

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracegrad.ops.memory import with_strides_of
+from tracegrad.ops.core.memory_order import with_strides_of
 from tracegrad.torch.tape.aliasing import steps_of
 
 __all__ = ["is_saved", "move"]

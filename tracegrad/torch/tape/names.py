@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.ops.elementwise import add, divide, multiply, subtract
-from tracegrad.ops.op import Op
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.table import add, divide, multiply, subtract
 
 __all__ = ["node_name", "saved_names", "saved_options", "saved_result", "wraps_numbers"]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.errors import WARNED, UnsupportedError, located, user_file
 from tracegrad.numpy_api.registry import public_name, public_ufunc
-from tracegrad.ops.carriers import Level
-from tracegrad.ops.op import Carrier, lead
+from tracegrad.ops.core.dispatch import Level
+from tracegrad.ops.core.op import Carrier, lead
 from tracegrad.torch.modes import STATE
 
 __all__ = ["NOT_HERE", "no_ndarray", "of_function", "of_ufunc"]

@@ -16,10 +16,10 @@ import numpy as np
 from tracegrad import ad
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import divide, power, sign, where
-from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape, sum_over
-from tracegrad.ops.op import TABLE, Carrier, Op
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import TABLE, Carrier, Op
+from tracegrad.ops.elementwise.table import divide, power, sign, where
+from tracegrad.ops.shape.linear import broadcast_to, full, in_dtype, reduce_sum, reshape, sum_over
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.answers import INVERSES, pulled_by_answer, twin_of
 from tracegrad.torch.tape.batched import Batched

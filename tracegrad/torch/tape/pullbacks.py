@@ -16,9 +16,9 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
 from tracegrad.errors import MADE, DTypeError, UnsupportedError
-from tracegrad.ops.carriers import Abstract, Level
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.op import Op, Several
+from tracegrad.ops.core.dispatch import Abstract, Level
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op, Several
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 

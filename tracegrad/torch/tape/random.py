@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
-from tracegrad.ops.op import Carrier
-from tracegrad.ops.single import HALF
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.generator import Generator, default_generator, source, stream
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.factories import check_device, like, plain, shape_of, tensor_method, wrap

@@ -20,10 +20,10 @@ from tracegrad import ad
 from tracegrad.avals import LITERALS, Size, is_literal
 from tracegrad.errors import ShapeError
 from tracegrad.numpy_api import ArrayMethods
-from tracegrad.ops.carriers import Holder
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.linear import reshape
-from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.core.dispatch import Holder
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.shape.linear import reshape
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.generator import drawn

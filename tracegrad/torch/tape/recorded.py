@@ -16,11 +16,11 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, supported
 from tracegrad.errors import ShapeError, TraceError, located, warn_of_constant
-from tracegrad.ops.carriers import TapeCarrier
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.linear import broadcast_to, cast
-from tracegrad.ops.memory import arranged, has_order, relaid
-from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.core.dispatch import TapeCarrier
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.memory_order import arranged, has_order, relaid
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.shape.linear import broadcast_to, cast
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.promotion import in_one_dtype
@@ -218,7 +218,7 @@ class Recorded(TapeCarrier):
 
     # -- memory --------------------------------------------------------------------------------------------------
     def _laid(self, order: Any, *like: Any) -> Any:
-        """This new value with its elements in this order in memory: see `tracegrad.ops.memory.arranged`."""
+        """This new value with its elements in this order in memory: see `tracegrad.ops.core.memory_order.arranged`."""
         array, arrays = self.array, [x.array for x in like]
         if isinstance(array, Carrier):
             made = self._alias()

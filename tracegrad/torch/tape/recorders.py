@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.op import Op, lead
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op, lead
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing

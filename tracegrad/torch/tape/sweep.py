@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located, user_file
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.modes import STATE

@@ -22,8 +22,8 @@ from tracegrad.ad import either_mask
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
 from tracegrad.locks import new_lock
-from tracegrad.ops.elementwise import add
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 

@@ -17,9 +17,9 @@ from tracegrad.errors import READ_ONLY, WARNED, located, lost
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
-from tracegrad.ops.carriers import TensorCarrier
-from tracegrad.ops.linear import cast, fresh, reshape
-from tracegrad.ops.op import Carrier, Level
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.shape.linear import cast, fresh, reshape
 from tracegrad.torch.functions.dims import broadcast_shapes, not_real
 from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.functions.methods import TensorMethods

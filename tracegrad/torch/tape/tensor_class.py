@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.registry import dispatch_ufunc
-from tracegrad.ops import TABLE, contraction, linear, reduction
-from tracegrad.ops import elementwise as ops
-from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.op import Op
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.registry import FUNCTIONS, METHODS, ONE_OP
 from tracegrad.torch.tape.recorders import of_form, of_one, of_two
 from tracegrad.torch.tape.tensor import TapeArray, Tensor

@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad.avals import Size
 from tracegrad.errors import ShapeError, warn_of_constant
-from tracegrad.ops.linear import stop_gradient
-from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE

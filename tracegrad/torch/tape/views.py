@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import READ_ONLY, located
-from tracegrad.ops.linear import cast, full
-from tracegrad.ops.memory import UNKNOWN
+from tracegrad.ops.core.memory_order import UNKNOWN
+from tracegrad.ops.shape.linear import cast, full
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual
 from tracegrad.torch.tape.aliasing import steps_of

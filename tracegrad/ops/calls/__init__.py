@@ -1,0 +1,1 @@
+"""Calls of functions that are ops: custom rules, failures, and random streams."""

@@ -1,0 +1,141 @@
+"""Calls with a derivative rule of their own, inside a graph.
+
+A call is one node: `custom_call(*outputs, *inputs)`, whose results are the outputs, as the call computed them. No
+derivative flows through these operands. The cotangents of all results go to the rule, once, and from there to the
+inputs; so do the tangents of the inputs, the other way.
+The compiler replaces the results by the outputs; what only the rule reads is then needed by nothing.
+
+`opaque` is a call of Python code that a graph does not look into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracegrad.avals import Aval, dtype_named, name_of
+from tracegrad.ops.core.forms import Compose
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import full
+
+__all__ = ["ForEach", "Rule", "custom_call", "opaque"]
+
+
+class Rule(Protocol):
+    """What a call knows of its derivative. `repr` is a Python literal that names it.
+
+    One with a true attribute `chooses` is told, by `pull(..., wanted=...)`, the inputs whose cotangents are wanted.
+    """
+
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The cotangents of the inputs, given those of the outputs; None for zero."""
+
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The tangents of the outputs, given those of the inputs; None for zero."""
+
+    def batched(self, size: int) -> Rule:
+        """The rule for a batch of this size of all values."""
+
+
+def _outputs(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    return operands[:count]
+
+
+@primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN, typed=True)
+def custom_call(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    """The first `count` operands, as the outputs of a call on the others whose derivative is `rule`."""
+    return operands[:count]
+
+
+@custom_call.def_aval
+def _(*operands: Aval, count: int, rule: Rule) -> Several:
+    return Several(operands[:count])
+
+
+@custom_call.def_vjp_all
+def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rule: Rule) -> list[Any]:
+    if all(i < count for i in wanted):
+        return [None] * len(wanted)
+    asked = {"wanted": tuple([i - count for i in wanted if i >= count])} if getattr(rule, "chooses", False) else {}
+    found = rule.pull(cts, ans, operands[count:], **asked)
+    return [None if i < count else found[i - count] for i in wanted]
+
+
+@custom_call.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    if all(t is None for t in tangents[count:]):
+        return (None,) * count
+    return tuple(rule.push(tangents[count:], ans, operands[count:]))
+
+
+@custom_call.def_batch
+def _(size: int, batched: tuple[bool, ...], *operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    return tuple(custom_call(*repeated(size, batched, operands), count=count, rule=rule.batched(size)))
+
+
+class _NoRule:
+    def __repr__(self) -> str:
+        return "'f'"
+
+    def batched(self, size: int) -> _NoRule:
+        return self
+
+
+@custom_call.def_samples
+def _() -> Any:
+    # Of integers: a derivative needs a rule.
+    yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": _NoRule()}
+
+
+@primitive(on_complex=AS_WRITTEN, typed=True)
+def opaque(*inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> tuple[Any, ...]:
+    """What the Python function `call` makes of the inputs: arrays of these shapes and dtypes."""
+    return tuple(call(*inputs))
+
+
+@opaque.def_aval
+def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> Several:
+    return Several([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
+
+
+class ForEach:
+    """A call for each index of a batch of some of its inputs."""
+
+    def __init__(self, call: Any, size: int, batched: tuple[bool, ...]):
+        self.call, self.size, self.batched = call, size, batched
+
+    def __repr__(self) -> str:
+        return repr(f"{self.call!r} for each")
+
+    def __call__(self, *inputs: Any) -> Any:
+        rows = [self.call(*[x[i] if many else x for x, many in zip(inputs, self.batched)]) for i in range(self.size)]
+        return tuple([np.stack(each) for each in zip(*rows)])
+
+
+@opaque.def_batch
+def _(size: int, batched: tuple[bool, ...], *inputs: Any, results: Any, call: Any) -> tuple[Any, ...]:
+    # Python code runs for one after the other, if it has no rule for many: the only op that does.
+    if not size:
+        return tuple([full(shape=(0, *shape), value=0, dtype=name_of(dtype_named(dtype))) for shape, dtype in results])
+    many = tuple([((size, *shape), dtype) for shape, dtype in results])
+    rule = getattr(call, "for_batch", None)
+    together = rule(size, batched) if rule is not None else None
+    return tuple(opaque(*inputs, results=many, call=together or ForEach(call, size, batched)))
+
+
+class _SumAndMean:
+    def __repr__(self) -> str:
+        return "'sum_and_mean'"
+
+    def __call__(self, *inputs: Any) -> Any:
+        return np.sum(inputs), np.mean(inputs, axis=0)
+
+
+@opaque.def_samples
+def _() -> Any:
+    # Of integers: it has no derivative.
+    results = (((), "i64"), ((4,), "f64"))
+    yield (np.arange(4), np.arange(4)), {"results": results, "call": _SumAndMean()}

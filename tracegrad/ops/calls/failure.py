@@ -1,0 +1,53 @@
+"""Failures: whether an op raises an exception, as a value.
+
+Compiled code in which an op raises leaves no result. A path on which an exception was caught has, instead of the op,
+the number of its failure: the path holds where the op raises again, and the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.core.op import Op
+
+__all__ = ["failure", "failure_number"]
+
+
+def failure_number(error: Exception | None) -> int:
+    """A number for an exception: 0 for none, equal numbers for equal classes and texts.
+
+    >>> failure_number(None), failure_number(ValueError("a")) == failure_number(ValueError("a")) > 0
+    (0, True)
+    """
+    return 0 if error is None else 1 + zlib.crc32(f"{type(error).__name__}: {error}".encode())
+
+
+class _Failure:
+    """Applies an op, for the exception alone."""
+
+    def __init__(self, op: Op, params: dict[str, Any]):
+        self.op, self.params = op, params
+
+    def __repr__(self) -> str:
+        return repr(f"the failure of {self.op.name}")
+
+    def __call__(self, *operands: Any) -> tuple[Any]:
+        try:
+            self.op.impl(*operands, **self.params)
+        except Exception as error:  # whatever it is, it has a number
+            return (np.int64(failure_number(error)),)
+        return (np.int64(0),)
+
+
+def failure(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The number of the exception that `op` raises when it is applied so, an int64.
+
+    >>> from tracegrad.ops.linalg.solve import inv
+    >>> bool(failure(inv, (np.eye(2),), {})), bool(failure(inv, (np.ones((2, 2)),), {}))
+    (False, True)
+    """
+    return opaque(*operands, results=(((), "i64"),), call=_Failure(op, params))[0]

@@ -1,0 +1,1 @@
+"""What an op is: declaration, forms, dispatch, and samples."""

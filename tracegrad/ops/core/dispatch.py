@@ -1,0 +1,187 @@
+"""Carriers: the values other than ndarrays that ops can be applied to, and which of several decides what that means."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.avals import SIZES, Aval
+from tracegrad.errors import UnsupportedError, located
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.op import Op
+
+__all__ = ["Abstract", "Carrier", "Holder", "Level", "TapeCarrier", "TensorCarrier", "lead", "named", "one_node"]
+
+
+class Level(enum.IntEnum):
+    """Which carrier decides what applying an op means, where several meet: the highest."""
+
+    PLAIN = 0  # ndarrays and numbers, which are no carriers
+    ARRAY_ON_TAPE = 1  # computes and records, with NumPy's methods
+    TENSOR = 2  # computes and records, with PyTorch's
+    VALUE = 3  # emits a node of a graph
+    TRACED_TENSOR = 4  # emits a node and records
+    SPAN = 5  # emits nodes, for an array whose size is a number of a loop
+    PAIR = 6  # emits nodes, for complex numbers of which the parts are values of a graph
+    PART = 7  # computes and writes down, within a function of several ops
+    BATCH = 8  # computes for a batch
+    TERM = 9  # writes down: in the analysis of a derivative rule
+
+
+class Carrier:
+    """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
+
+    `takes_any`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor promoted.
+    """
+
+    __slots__ = ()
+    level = Level.PLAIN
+    weak = False
+    takes_any = False
+    # The dtype of a result of (dtype or class of a number, number of axes) pairs, if NumPy's promotion is not meant.
+    common_dtype: Any = None
+
+    @property
+    def aval(self) -> Aval:
+        raise NotImplementedError
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def zero_d(self) -> Any:
+        """This value, if it has no axes as an array, which can be updated, and not as a scalar."""
+        return self
+
+    def kept(self, result: Any) -> Any:
+        """`result`, which has moved the data of this value: if that is a scalar, a scalar, else an array."""
+        return result
+
+    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
+        return fn(*args, **kwargs)
+
+    def beyond(self, dtype: Any) -> Any:
+        """Of a value that is `weak`: the Python number that it is, if that is known not to fit `dtype`."""
+        return None
+
+    def refusal(self, why: str) -> BaseException:
+        """What to raise where no such value can be what the code makes of it."""
+        return UnsupportedError(located(why))
+
+    def is_place(self, length: int) -> bool:
+        """Whether this is known to be an integer from 0 to `length` - 1."""
+        return False
+
+    def whole(self, xs: Sequence[Any]) -> Any:
+        """The array whose rows these are, of which this value is the first; None if there is no such array."""
+        return None
+
+    def named(self, name: str, keeps_answer: bool = False) -> Any:
+        """This result of an op, which a user knows as the operation `name`; see `named`."""
+        return self
+
+
+class Holder(Carrier):
+    """A carrier that holds an array, an ndarray or one that is carried itself."""
+
+    __slots__ = ()
+    array: Any
+
+    @property
+    def shape(self) -> Any:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def aval(self) -> Aval:
+        return Aval(self.array.shape, self.array.dtype)
+
+
+class TapeCarrier(Holder):
+    """A carrier that leaves a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
+
+    __slots__ = ()
+    _face: Any  # the class that the values of this kind have, if no user made one of it
+
+    def _like(self, array: Any) -> Any:
+        """A value of the same face that holds `array`."""
+        raise NotImplementedError
+
+
+class TensorCarrier(TapeCarrier):
+    """A Tensor."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> Any:
+        return SIZES[self.array.shape]
+
+
+class Abstract(Carrier):
+    """A carrier that is known by its aval alone."""
+
+    __slots__ = ("_aval",)
+
+    def __init__(self, aval: Aval):
+        self._aval = aval
+
+    @property
+    def aval(self) -> Aval:
+        return self._aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
+
+
+def lead(xs: Iterable[Any]) -> Any:
+    """The lead carrier: that of the highest level among `xs`, looking into lists and tuples; None if there is none."""
+    found, level = None, Level.PLAIN
+    for x in xs:
+        if isinstance(x, Carrier):
+            if x.level > level:
+                found, level = x, x.level
+        elif isinstance(x, _SEQUENCES) and (inner := lead(x)) is not None and inner.level > level:
+            found, level = inner, inner.level
+    return found
+
+
+_SEQUENCES = (list, tuple)
+
+
+def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function of several ops one node `name` of the eager tape, whatever ops it is made of.
+
+    Its arrays are positional arguments, or lists of them; it may return a tuple of arrays.
+    """
+
+    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            owner = lead(args)
+            return fn(*args, **kwargs) if owner is None else owner.composed(name, fn, args, kwargs)
+
+        return call
+
+    return declare
+
+
+def named(name: str, result: Any, keeps_answer: bool = False) -> Any:
+    """`result` of one op, whose node on the eager tape is called `name` instead of by the op.
+
+    With `keeps_answer` the node has the answer for itself, if its rule reads that: the result may be updated in place.
+    """
+    if isinstance(result, tuple):
+        return tuple([named(name, x, keeps_answer) for x in result])
+    return result.named(name, keeps_answer) if isinstance(result, Carrier) else result

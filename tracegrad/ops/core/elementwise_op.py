@@ -1,0 +1,254 @@
+"""Elementwise ops: how one is declared in one statement.
+
+    exp = elementwise("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), domain=(-2, 2), doc="...")
+
+that is: the signature, the NumPy function, the scalar template, and per operand the rule `rule(t, ans, *operands)`,
+which is linear in `t` and serves as vjp and jvp alike (None where there is no derivative). The call broadcasts and
+promotes once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands of one shape.
+
+`loop` says in which dtypes an op computes: a NumPy ufunc (whose own type resolution is asked), or a function from the
+operand dtypes (Python types for literals) to the dtypes of operands and result.
+
+`moves` says that the rules multiply by nothing, as `Form` has it; then they are right for complex numbers, too.
+
+The scalar template is an expression in the operands: `+ - * / < <= == != > >=`, unary `-`, literals, and calls of the
+scalar functions that `tracegrad.codegen.loopir.scalar_templates` knows. `scalar=None` means: compiled code calls
+`impl`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.ops.core.forms import Map
+from tracegrad.ops.core.half_rounding import in_single
+from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, lead
+from tracegrad.ops.core.samples import uniform
+
+__all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
+
+Loop = tuple[np.dtype[Any], ...]
+
+
+class Elementwise(Op):
+    """An op on the elements of arrays of one shape."""
+
+    takes_ready = False
+
+    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
+                 scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
+                 on_complex: str = "", aliases: bool = False, moves: bool = False, steps: bool = False):  # fmt: skip
+        computed = impl if isinstance(impl, np.ufunc) else in_single(impl)
+        super().__init__(name, operands, computed, doc, variadic=False, form=Map(scalar, moves))
+        self.on_complex, self.aliases = on_complex or (AS_WRITTEN if moves else ""), aliases
+        self.steps = steps
+        self.aval = self._aval
+        self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
+        self._floating = self._takes_floats()
+        self._keeps = (
+            self._floating and self.loop_dtypes(*[np.dtype(np.float64)] * len(self.operands))[-1] == np.float64
+        )
+        for i, rule in enumerate(rules):
+            if rule is not None:
+                self._vjp[i] = rule
+
+    def _takes_floats(self) -> bool:
+        double = (np.dtype(np.float64),) * len(self.operands)
+        try:
+            return self.loop_dtypes(*double)[:-1] == double
+        except DTypeError:
+            return False
+
+    def _resolver(self, loop: Any) -> Callable[..., Loop]:
+        def resolve(*dtypes: Any) -> Loop:
+            dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # not weak, and the least of all dtypes
+            if all(d is int for d in dtypes):
+                dtypes = (np.dtype(np.int64),) * len(dtypes)  # NumPy compares two Python integers as objects
+            try:
+                found = loop.resolve_dtypes((*dtypes, None)) if isinstance(loop, np.ufunc) else loop(*dtypes)
+            except TypeError as error:
+                given = ", ".join(getattr(d, "__name__", str(d)) for d in dtypes)
+                raise DTypeError(f"{self.name} is not defined for dtypes ({given}): {error}") from None
+            for dtype in found:
+                if dtype.kind == "c" and not self.on_complex:
+                    raise DTypeError(located(f"{self.name} is not defined for complex numbers"))
+                if dtype not in SUPPORTED:
+                    raise DTypeError(f"{self.name} of these operands would compute in {dtype}, which is not supported")
+            return tuple(found)
+
+        return resolve
+
+    def __call__(self, *operands: Any, **params: Any) -> Any:
+        if len(operands) != len(self.operands):
+            raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
+        way = self.ways.get(tuple(map(type, operands)))
+        if way is not None:
+            return way(operands, params)
+        owner = lead(operands)
+        if owner is not None and owner.takes_any:
+            return owner.bind(self, operands, {})
+        if self._floating and (ready := _conforming(operands)) is not None:
+            return bind(self, ready, {}) if owner is None else owner.bind(self, ready, {})
+        if all(map(is_literal, operands)):
+            return bind(self, operands, {}).item()
+        return bind(self, self.conformed(operands), {})
+
+    def conformed(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands, of which one at least is an array, in one shape and the dtypes that the op computes in."""
+        arrays = [x for x in operands if type(x) not in LITERALS]
+        loop = self.loop_dtypes(*map(weak_dtype, operands))
+        shape = self.shape_of(operands, arrays)
+        conformed = [conform(x, shape, dtype) for x, dtype in zip(operands, loop)]
+        self._anchor(conformed, shape, loop)
+        return tuple(conformed)
+
+    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        # The rules act on each element by itself, so they are their own transposes; over the complex numbers only those
+        # of holomorphic ops.
+        moved = [i for i, t in enumerate(tangents) if t is not None]
+        as_written = self.on_complex is AS_WRITTEN and "c" in (ans.dtype.kind, *(tangents[i].dtype.kind for i in moved))
+        if self._jvp is not None or not moved or as_written:
+            return super().push(tangents, ans, operands, params)
+        return functools.reduce(TABLE["accumulate"], [self._vjp[i](tangents[i], ans, *operands) for i in moved])
+
+    def shape_of(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
+        first: tuple[int, ...] = arrays[0].shape
+        for x in arrays:
+            if x.shape != first:
+                break
+        else:
+            return first
+        try:
+            return np.broadcast_shapes(*(x.shape for x in arrays))
+        except ValueError:
+            shapes = ", ".join(str(x) if is_literal(x) else str(aval_of(x)) for x in operands)
+            raise ShapeError(f"{self.name}: shapes cannot be broadcast together: {shapes}") from None
+
+    @staticmethod
+    def _anchor(operands: list[Any], shape: tuple[int, ...], loop: Loop) -> None:
+        """Each loop dtype needs an operand that is no literal, so that avals can be told from operands."""
+        if LITERALS.isdisjoint(map(type, operands)):
+            return
+        for dtype in set(loop[:-1]):
+            mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
+            if all(is_literal(operands[i]) for i in mine):
+                value = operands[mine[0]]
+                constant = TABLE["full"](shape=(), value=value, dtype=name_of(dtype))
+                operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
+
+    def _aval(self, *operands: Any) -> Aval:
+        found = self._usual(operands) if self._keeps else None
+        return self._general(operands) if found is None else found
+
+    def _usual(self, operands: tuple[Any, ...]) -> Any:
+        """The aval of the result, if it is that of each operand, but for floating literals."""
+        found: Any = None
+        for x in operands:
+            if type(x) is float:
+                continue
+            if found is None:
+                found = x
+            if type(x) in LITERALS or x.dtype is not found.dtype or x.shape != found.shape:
+                return None
+        return found if found is not None and found.dtype.kind == "f" else None
+
+    def _general(self, operands: tuple[Any, ...]) -> Aval:
+        shape = None
+        kinds: list[Any] = []
+        for a in operands:
+            if type(a) in LITERALS:
+                kinds.append(type(a))
+                continue
+            kinds.append(a.dtype)
+            if shape is None:
+                shape = a.shape
+            elif a.shape != shape:
+                break
+        if shape is None or len(kinds) < len(operands):
+            raise ShapeError(f"{self.name} wants operands of one shape, got {', '.join(map(str, operands))}")
+        loop = self.loop_dtypes(*kinds)
+        for kind, dtype in zip(kinds, loop):
+            if kind is not dtype and kind not in LITERALS and kind != dtype:
+                raise DTypeError(f"{self.name} computes in {dtype}, got {', '.join(map(str, operands))}")
+        return Aval(shape, loop[-1])
+
+
+def _conforming(operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The operands of an op that computes in the dtype it is given, if nothing has to be broadcast, cast or promoted.
+
+    The usual case, and a shorter way than the general one: a shape, a floating dtype, and literals beside it.
+    """
+    dtype = shape = None
+    literals = False
+    for x in operands:
+        if type(x) in LITERALS:
+            if type(x) is complex:
+                return None
+            literals = True
+        elif dtype is None:
+            dtype, shape = x.dtype, x.shape
+            if dtype.kind != "f" or getattr(x, "weak", False):
+                return None
+        elif x.dtype is not dtype or x.shape != shape or getattr(x, "weak", False):
+            return None
+    if dtype is None or dtype not in SUPPORTED:
+        return None
+    return tuple([float(x) if type(x) in LITERALS else x for x in operands]) if literals else operands
+
+
+def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """`x` with the dtype and shape that the op computes in; literals stay literals."""
+    if is_literal(x):
+        return literal_of(x, dtype)
+    if x.dtype != dtype:
+        beyond = x.beyond(dtype) if isinstance(x, Carrier) and x.weak else None
+        if beyond is not None:
+            return literal_of(beyond, dtype)
+        x = TABLE["cast"](x, dtype=name_of(dtype))
+    if x.shape != shape:
+        x = TABLE["broadcast_to"](x, shape=shape)
+    return x
+
+
+def same_loop(*dtypes: Any) -> Loop:
+    """All operands and the result in the promoted dtype."""
+    dtype = promote(dtypes)
+    return (dtype,) * (len(dtypes) + 1)
+
+
+def float_loop(*dtypes: Any) -> Loop:
+    """As `same_loop`, with integers and booleans taken to float64 (small ones too, unlike NumPy's to float16)."""
+    dtype = promote(dtypes)
+    return (dtype if dtype.kind in "fc" else np.dtype(np.float64),) * (len(dtypes) + 1)
+
+
+def promote(dtypes: Any) -> np.dtype[Any]:
+    """The dtype that operands of `dtypes` (Python types for literals) share, by NumPy's rules."""
+    return np.result_type(*(d(0) if isinstance(d, type) else d for d in dtypes))
+
+
+def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
+                doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2),
+                on_complex: str = "", aliases: bool = False, moves: bool = False,
+                steps: bool = False) -> Elementwise:  # fmt: skip
+    """Declare an elementwise op in one statement; its samples are reals from `domain`."""
+    name, inside = signature[:-1].split("(")
+    operands = tuple(inside.split(", "))
+    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex,
+                     aliases=aliases, moves=moves, steps=steps)  # fmt: skip
+    if domain:
+        low, high = domain
+
+        @op.def_samples
+        def _() -> Any:
+            for dtype in ("float64", "float32"):
+                yield tuple(uniform((3, 4), low, high, seed=k, dtype=dtype) for k in range(len(operands))), {}
+
+    return op

@@ -1,0 +1,228 @@
+"""How NumPy lays arrays out in memory: what is a view of what, and in which order a new array has its elements.
+
+A *stand-in* is an ndarray of which shape, dtype, strides, address and flags mean something, and the elements nothing:
+its memory does not exist and must never be read. NumPy, asked for a view of a stand-in, says where that view lies, and
+whether there is one. In what order the elements of a new array lie is a trait of ops (`Op.order`):
+
+- "C": row-major;
+- "K": as those of the operands do, by falling strides; where operands differ, row-major wins;
+- "joined": the same, as `np.concatenate` finds it;
+- "A": column-major if the operand is so and not row-major, else row-major;
+- "picked": the axes of the indices first, in row-major order, then the others as they lie in the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.core.forms import Reshape
+
+__all__ = [
+    "UNKNOWN", "StandIn", "arranged", "axes_in_memory", "has_order", "in_order", "is_row_major", "laid_out", "order_of",
+    "relaid", "spread", "stand_in", "view_by", "with_strides_of",
+]  # fmt: skip
+
+# Of the bits of what is asked of the memory of values in a trace: that nobody knows it, as of the arguments of regions.
+UNKNOWN = 1
+
+StandIn = np.ndarray[Any, Any]
+Strides = tuple[int, ...]
+
+
+class _Memory:
+    """What NumPy makes a stand-in of."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, interface: dict[str, Any], owner: Any):
+        self.__array_interface__, self.owner = interface, owner
+
+
+def stand_in(
+    shape: tuple[int, ...], dtype: np.dtype[Any], strides: Strides | None, address: int, owner: Any = None
+) -> StandIn:
+    """An ndarray that must not be read, unless an `owner` has the memory; `strides` are None for row-major order."""
+    interface = {"shape": shape, "typestr": dtype.str, "strides": strides, "data": (address, False), "version": 3}
+    return np.asarray(_Memory(interface, owner))
+
+
+def view_by(op: Any, params: dict[str, Any], x: StandIn) -> Any:
+    """What the op gives of a stand-in, which is a view (of an op with several results: views); None if NumPy copies."""
+    if isinstance(op.form, Reshape):
+        return _reshaped(x, params["shape"])
+    return op.view(x, **params)
+
+
+def _reshaped(x: StandIn, shape: tuple[int, ...]) -> StandIn | None:
+    if hasattr(np, "unstack"):  # NumPy 2.1
+        try:
+            return x.reshape(shape, copy=False)
+        except ValueError:
+            return None
+    view = x.view()
+    try:
+        view.shape = shape
+    except AttributeError:
+        return None
+    return view
+
+
+def is_row_major(x: StandIn) -> bool:
+    """Whether the axes stand in the order of falling strides, so that what takes over the order of `x` has row-major
+    order."""
+    before = None
+    for n, s in zip(x.shape, x.strides):
+        if n == 1 or s == 0:
+            continue
+        s = abs(s)
+        if before is not None and s > before:
+            return False
+        before = s
+    return True
+
+
+def order_of(strides: Sequence[Strides], ndim: int) -> list[int]:
+    """The axes from the outermost to the innermost, as NumPy's iterator orders them for operands with these strides (0
+    where an operand is repeated): `npyiter_find_best_axis_ordering`."""
+    order: list[int] = []  # from the innermost to the outermost
+    for axis in reversed(range(ndim)):
+        place = len(order)
+        for k in range(len(order) - 1, -1, -1):
+            swap = _lies_inside([(abs(s[axis]), abs(s[order[k]])) for s in strides])
+            if swap is None:
+                continue
+            if not swap:
+                break
+            place = k
+        order.insert(place, axis)
+    return order[::-1]
+
+
+def _lies_inside(pairs: Sequence[tuple[int, int]]) -> bool | None:
+    """Whether the axis with the first strides lies inside of that with the second; None if nothing says so."""
+    found = None
+    for s, other in pairs:
+        if s and other:
+            if other <= s:
+                return False
+            found = True
+    return found
+
+
+def in_order(order: Sequence[int], shape: Sequence[int], itemsize: int) -> Strides:
+    """The strides of a new array whose axes, from the outermost to the innermost, are `order`."""
+    strides, step = [0] * len(shape), itemsize
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def spread(x: StandIn) -> Strides:
+    """The strides, 0 along axes of one element."""
+    return tuple([0 if n == 1 else s for n, s in zip(x.shape, x.strides)])
+
+
+def laid_out(order: str, operands: Sequence[StandIn], params: dict[str, Any], aval: Aval) -> Strides | None:
+    """The strides that a new array of this aval has if an op of this `order` makes it; None for row-major order."""
+    ndim = len(aval.shape)
+    if order == "picked":
+        axes = _picked(operands[0], params["axes"], ndim)
+    elif order == "K":
+        given = [y for x in operands if (y := _along(x, params, ndim)) is not None]
+        axes = order_of(given, ndim) if given else list(range(ndim))
+    elif order == "joined":
+        axes = _joined_order([_among(x, params["axis"], ndim) for x in operands], ndim)
+    elif order == "F" or (order == "A" and operands[0].flags.fnc):
+        axes = list(range(ndim))[::-1]
+    else:
+        return None
+    return None if axes == sorted(axes) else in_order(axes, aval.shape, aval.dtype.itemsize)
+
+
+def _along(x: StandIn, params: dict[str, Any], ndim: int) -> Strides | None:
+    """The strides of an operand along the axes of the result, without those it is reduced over."""
+    strides = spread(x)
+    if x.ndim == ndim:
+        return strides
+    return tuple([s for k, s in enumerate(strides) if k not in params["axes"]]) if "axes" in params else None
+
+
+def _among(x: StandIn, axis: int, ndim: int) -> tuple[int | None, ...]:
+    """The strides of an operand along the axes of the result, None for axes of one element; `axis` may be new."""
+    strides = tuple([None if n == 1 else abs(s) for n, s in zip(x.shape, x.strides)])
+    return strides if x.ndim == ndim else (*strides[:axis], None, *strides[axis:])
+
+
+def _joined_order(strides: Sequence[tuple[int | None, ...]], ndim: int) -> list[int]:
+    """The axes from the outermost to the innermost: `PyArray_CreateMultiSortedStridePerm`."""
+    order: list[int] = []
+    for axis in range(ndim):
+        place = len(order)
+        for k in range(len(order) - 1, -1, -1):
+            pairs = [(s[axis], s[order[k]]) for s in strides]
+            known = [(a, b) for a, b in pairs if a is not None and b is not None]
+            if not known:
+                continue
+            if any(a <= b for a, b in known):
+                break
+            place = k
+        order.insert(place, axis)
+    return order
+
+
+def _picked(x: StandIn, axes: Sequence[int], ndim: int) -> list[int]:
+    rest = [-abs(s) for k, s in enumerate(spread(x)) if k not in axes]
+    depth = ndim - len(rest)
+    return [*range(depth), *(depth + k for k in sorted(range(len(rest)), key=rest.__getitem__))]
+
+
+def arranged(order: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *like: StandIn) -> Strides | None:
+    """The strides of a new array in this order, "C", "F" or that of `like` ("K", "A"), or with these axes from the
+    outermost to the innermost; None for row-major order."""
+    if isinstance(order, tuple):
+        return None if list(order) == sorted(order) else in_order(order, shape, dtype.itemsize)
+    if order == "C":
+        return None
+    # Of an array that nobody reads or writes, NumPy sets aside the addresses only.
+    made = np.empty(shape, dtype, order) if order == "F" else np.empty_like(like[0], dtype, order, shape=shape)
+    return None if made.flags.c_contiguous else made.strides
+
+
+def axes_in_memory(x: StandIn) -> list[int]:
+    """The axes in the order in which `np.ravel(x, "K")` reads them, from the outermost to the innermost."""
+    axes = sorted(range(x.ndim), key=lambda k: (-abs(x.strides[k]), k))
+    return axes if x.transpose(axes).flags.c_contiguous else order_of([spread(x)], x.ndim)
+
+
+def has_order(x: StandIn, order: str) -> bool:
+    """Whether the elements have this order in memory: "C", "F", or "A", which is one of the two."""
+    if order == "F":
+        return x.flags.f_contiguous
+    return x.flags.c_contiguous or (order == "A" and x.flags.f_contiguous)
+
+
+def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, Any]:
+    """The array, or a copy of it in memory of its own if it does not lie there with these strides."""
+    if x.flags.owndata and (x.flags.c_contiguous if strides is None else x.strides == strides):
+        return x
+    if strides is None:
+        return x.copy("C")
+    axes = sorted(range(x.ndim), key=lambda k: (-strides[k], k))
+    return x.transpose(axes).copy("C").transpose(np.argsort(axes))
+
+
+def with_strides_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy in memory of its own that lies there with the same strides."""
+    copied = x.copy("K")
+    if copied.strides == x.strides:
+        return copied
+    ends = [(n - 1) * s for n, s in zip(x.shape, x.strides) if n]
+    room = np.empty(sum(map(abs, ends)) + x.itemsize, np.uint8)
+    copied = np.ndarray(x.shape, x.dtype, room, -sum(e for e in ends if e < 0), x.strides)
+    copied[...] = x
+    return copied

@@ -1,0 +1,37 @@
+"""Results: how one of several results of an op is a value.
+
+An op with several results computes a tuple, and so does applying it: to arrays, a tuple of arrays. In a graph, a node
+for such an op stands for all of them, and each result that is used is a node of the op `result`. The text of a graph
+shows both as one line, so `result` is not in the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tracegrad.avals import Aval
+from tracegrad.ops.core.forms import Result
+from tracegrad.ops.core.op import TABLE, Op, Several
+
+__all__ = ["op_named", "result"]
+
+
+def _pick(x: Any, *, index: int) -> Any:
+    return x[index]
+
+
+result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, form=Result(),
+            listed=False)  # fmt: skip
+
+
+@result.def_aval
+def _(x: Several, *, index: int) -> Aval:
+    return x[index]
+
+
+def op_named(name: str) -> Op | None:
+    """The op of this name, or None; the modules of `tracegrad.ops.lazy` are imported for it."""
+    if name not in TABLE:
+        importlib.import_module("tracegrad.ops.lazy")
+    return TABLE.get(name)

@@ -1,0 +1,81 @@
+"""Ops on the bits of integers, and truths packed in bytes. On booleans the functions of bits are logic, which has ops
+of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError
+from tracegrad.ops.core.elementwise_op import elementwise as op
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import integers
+
+__all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "pack_bits", "right_shift", "unpack_bits"]
+
+bitwise_and = op("bitwise_and(x, y)", np.bitwise_and, "bit_and(x, y)", domain=None, doc="the bits that both have")
+bitwise_or = op("bitwise_or(x, y)", np.bitwise_or, "bit_or(x, y)", domain=None, doc="the bits that either has")
+bitwise_xor = op("bitwise_xor(x, y)", np.bitwise_xor, "bit_xor(x, y)", domain=None, doc="the bits that one of them has")
+left_shift = op("left_shift(x, y)", np.left_shift, "shift_left(x, y)", domain=None,
+                doc="the bits moved up; 0 for moves by as many bits as there are")  # fmt: skip
+right_shift = op("right_shift(x, y)", np.right_shift, "shift_right(x, y)", domain=None,
+                 doc="the bits moved down, the sign kept")  # fmt: skip
+
+
+def _samples() -> Any:
+    for dtype in ("int64", "int8", "uint32"):
+        low = 0 if dtype[0] == "u" else -100
+        yield (integers((3, 4), low, 100, dtype=dtype), integers((3, 4), low, 70, seed=1, dtype=dtype)), {}
+    yield (integers((20,), -9, 9), integers((20,), 0, 9, seed=1)), {}
+
+
+for _op in (bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift):
+    _op.def_samples(_samples)
+for _op in (bitwise_and, bitwise_or, bitwise_xor):
+    _op.commutative = True
+
+
+# -- eight truths in a byte ------------------------------------------------------------------------------
+def _order(big: bool) -> Any:
+    return "big" if big else "little"
+
+
+@primitive()
+def pack_bits(x: Any, *, big: bool) -> Any:
+    """Eight truths of the last axis in each byte, in the order of its bits, the highest first if `big`; zeros follow
+    the last."""
+    return np.packbits(x, axis=-1, bitorder=_order(big))
+
+
+@primitive()
+def unpack_bits(x: Any, *, big: bool) -> Any:
+    """The bits of the bytes of the last axis, each as a byte, the highest of each byte first if `big`."""
+    return np.unpackbits(x, axis=-1, bitorder=_order(big))
+
+
+@pack_bits.def_aval
+def _(x: Aval, *, big: bool) -> Aval:
+    if not x.ndim or x.dtype != np.bool_:
+        raise DTypeError(f"pack_bits: rows of booleans are wanted, got {x}")
+    return Aval((*x.shape[:-1], -(-x.shape[-1] // 8)), np.dtype(np.uint8))
+
+
+@unpack_bits.def_aval
+def _(x: Aval, *, big: bool) -> Aval:
+    if not x.ndim or x.dtype != np.uint8:
+        raise DTypeError(f"unpack_bits: rows of bytes are wanted, got {x}")
+    return Aval((*x.shape[:-1], 8 * x.shape[-1]), x.dtype)
+
+
+@pack_bits.def_samples
+def _() -> Any:
+    for shape, big in [((100,), True), ((3, 5), False), ((2, 3, 16), True)]:
+        yield (integers(shape, 0, 2, dtype="bool"),), {"big": big}
+
+
+@unpack_bits.def_samples
+def _() -> Any:
+    for shape, big in [((13,), True), ((3, 5), False), ((2, 1, 1), True)]:
+        yield (integers(shape, 0, 256, dtype="uint8"),), {"big": big}

@@ -1,0 +1,94 @@
+"""Ops on how numbers are written down: neighbours, powers of two, bits that are counted, common divisors.
+
+Compiled code calls NumPy for divisors and powers. A number that is scaled by `ldexp` has a derivative, and one beside
+another has that of the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError
+from tracegrad.ops.core.elementwise_op import Elementwise, Loop, promote, same_loop
+from tracegrad.ops.core.elementwise_op import elementwise as op
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.shape.linear import cast, zeros_like
+
+__all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "reinterpret", "spacing"]
+
+ldexp: Elementwise
+
+gcd = op("gcd(x, y)", np.gcd, None, domain=None, doc="the greatest common divisor of magnitudes")
+lcm = op("lcm(x, y)", np.lcm, None, domain=None, doc="the least common multiple of magnitudes")
+
+
+def _of_integers(x: Any) -> Loop:
+    if promote((x,)).kind not in "iu":
+        raise TypeError("of integers only")
+    return same_loop(x)
+
+
+popcount = op("popcount(x)", lambda x: np.bitwise_count(x).astype(x.dtype), "popcount(absolute(x))", domain=None,
+              loop=_of_integers, doc="how many bits of the magnitude are 1, in the dtype of x")  # fmt: skip
+bitwise_count = op("bitwise_count(x)", np.bitwise_count, None, domain=None, doc="how many bits of the magnitude are 1")
+nextafter = op("nextafter(x, y)", np.nextafter, "nextafter(x, y)", lambda t, ans, x, y: t,
+               lambda t, ans, x, y: zeros_like(t), doc="the number beside x in the direction of y")  # fmt: skip
+spacing = op("spacing(x)", np.spacing, "spacing(x)", doc="the distance to the next number away from zero")
+ldexp = op("ldexp(x, y)", np.ldexp, None, lambda t, ans, x, y: ldexp(t, y), domain=None, doc="x * 2**y, y an integer")
+
+
+def _pairs() -> Any:
+    for dtype in ("int64", "int8", "uint32"):
+        low = 0 if dtype[0] == "u" else -100
+        yield (integers((3, 4), low, 100, dtype=dtype), integers((3, 4), low, 70, seed=1, dtype=dtype)), {}
+    yield (integers((20,), -9, 9), integers((20,), 0, 9, seed=1)), {}
+
+
+for _op in (gcd, lcm):
+    _op.def_samples(_pairs)
+    _op.commutative = True
+
+nextafter.typed = spacing.typed = True
+
+
+@bitwise_count.def_decompose
+def _(x: Any) -> Any:
+    return cast(popcount(cast(x, dtype="uint8") if x.dtype.kind == "b" else x), dtype="uint8")
+
+
+def _whole() -> Any:
+    yield (integers((3, 4), -100, 100),), {}
+    yield (integers((20,), 0, 100, dtype="uint8"),), {}
+
+
+for _op in (popcount, bitwise_count):
+    _op.def_samples(_whole)
+
+
+@ldexp.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)), integers((3, 4), -5, 5)), {}
+    yield (uniform((20,), dtype="float32"), integers((20,), -5, 5, dtype="int32")), {}
+
+
+@primitive(typed=True)
+def reinterpret(x: Any, *, dtype: str) -> Any:
+    """The same bits as elements of another dtype of the same size."""
+    return x.view(dtype).copy()
+
+
+@reinterpret.def_aval
+def _(x: Aval, *, dtype: str) -> Aval:
+    if np.dtype(dtype).itemsize != x.dtype.itemsize:
+        raise DTypeError(f"reinterpret: elements of {x} are not of the size of {dtype}")
+    return Aval(x.shape, np.dtype(dtype))
+
+
+@reinterpret.def_samples
+def _() -> Any:
+    yield (integers((3, 4), -100, 100),), {"dtype": "float64"}
+    yield (integers((20,), 0, 9, dtype="uint32"),), {"dtype": "int32"}

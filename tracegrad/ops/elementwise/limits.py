@@ -1,0 +1,79 @@
+"""Values that are differentiated by rules of their own, where the ops that compute them forget what their slope is.
+
+A value that `where` takes from a constant at one point has the slope 0 there, whatever its limit is. `with_slopes` is
+the value itself to compiled code; its derivative comes from a rule, and nothing of that is computed unasked.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, is_literal
+from tracegrad.ops.core.forms import Identity
+from tracegrad.ops.core.op import TABLE, Carrier, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
+
+__all__ = ["RULES", "limited", "with_slopes"]
+
+# By the name of a rule, the slope of the value in each operand: `slope(value, *operands)`.
+RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
+
+
+def limited(value: Any, *operands: Any, rule: str) -> Any:
+    """`value` with the slopes of `rule`, if it may be asked for them."""
+    if any(map(is_literal, operands)) or not isinstance(value, Carrier):
+        return value
+    like: Any = value
+    if like.dtype.kind == "c":
+        return value
+    return with_slopes(stop_gradient(value), *[_conformed(x, like) for x in operands], rule=rule)
+
+
+def _conformed(x: Any, like: Any) -> Any:
+    """An operand in the shape and dtype of the value: what a tape has saved is neither broadcast nor promoted."""
+    x = x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name)
+    return x if x.shape == like.shape else broadcast_to(x, shape=like.shape)
+
+
+@primitive(Identity(partial=True))
+def with_slopes(value: Any, *operands: Any, rule: str) -> Any:
+    """`value`, which is a function of the operands whose slopes are those of `rule`."""
+    return np.array(value)
+
+
+@with_slopes.def_aval
+def _(value: Aval, *operands: Aval, rule: str) -> Aval:
+    return value
+
+
+def _slope(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
+    if not i:
+        return zeros_like(xs[0])  # all of it is that of the others
+    if rule not in RULES:
+        importlib.import_module("tracegrad.ops.special.derivatives")  # which adds its own
+    return TABLE["multiply"](t, RULES[rule][i - 1](*xs))
+
+
+@with_slopes.def_vjp_all
+def _(wanted: Sequence[int], ct: Any, ans: Any, *xs: Any, rule: str) -> list[Any]:
+    return [_slope(i, ct, xs, rule) for i in wanted]
+
+
+@with_slopes.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *xs: Any, rule: str) -> Any:
+    first, *others = [_slope(i, t, xs, rule) for i, t in enumerate(tangents) if t is not None]
+    for other in others:
+        first = TABLE["accumulate"](first, other)
+    return first
+
+
+@with_slopes.def_samples
+def _() -> Any:
+    x, y = uniform((3, 4), 0.5, 3), uniform((3, 4), 0.5, 3, seed=1)
+    yield (y * x ** (y - 1), x, y), {"rule": "power_in_base"}
+    yield (x**y * np.log(x), x, y), {"rule": "power_in_exponent"}

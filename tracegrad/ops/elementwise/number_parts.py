@@ -1,0 +1,141 @@
+"""Numbers taken apart: ops on each element of arrays, with two results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError
+from tracegrad.ops.core.elementwise_op import elementwise as op
+from tracegrad.ops.core.elementwise_op import float_loop
+from tracegrad.ops.core.op import Several, primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.elementwise.table import (
+    copysign,
+    divide,
+    floor_divide,
+    isfinite,
+    isinf,
+    logical_and,
+    multiply,
+    negative,
+    not_equal,
+    remainder,
+    subtract,
+    trunc,
+    where,
+)
+
+__all__ = ["divmod", "frexp", "modf"]
+
+
+def _floating(name: str, x: Aval) -> Aval:
+    if not x.is_float:
+        raise DTypeError(f"{name}: the operand must be of a floating dtype, got {x}")
+    return x
+
+
+def _samples() -> Any:
+    yield (uniform((3, 4)),), {}
+    yield (uniform((20,), -90, 90, dtype="float32"),), {}
+    yield (uniform((0, 3)),), {}
+
+
+# -- modf ------------------------------------------------------------------------------------------------
+@primitive(order="K")
+def modf(x: Any) -> tuple[Any, Any]:
+    """The fractional and the whole part, both with the sign of `x`; the whole part has the derivative 0."""
+    return np.modf(x)
+
+
+@modf.def_aval
+def _(x: Aval) -> Several:
+    return Several((_floating("modf", x), x))
+
+
+@modf.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    return [cts[0]]
+
+
+@modf.def_decompose
+def _(x: Any) -> tuple[Any, Any]:
+    whole = trunc(x)
+    # inf - inf is nan, and -2.0 - -2.0 is 0.0.
+    return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), whole
+
+
+modf.def_samples(_samples)
+
+
+# -- frexp -----------------------------------------------------------------------------------------------
+def _of_mantissa(t: Any, ans: Any, x: Any) -> Any:
+    # The mantissa over x is a power of two; of 0, inf and nan the mantissa is the number itself.
+    apart = logical_and(isfinite(x), not_equal(x, 0.0))
+    return multiply(t, where(apart, divide(ans, where(apart, x, 1.0)), 1.0))
+
+
+mantissa = op("mantissa(x)", lambda x: np.frexp(x)[0], "mantissa(x)", _of_mantissa, loop=float_loop,
+              doc="the first of frexp(x)")  # fmt: skip
+exponent = op("exponent(x)", lambda x: np.frexp(x)[1], "exponent(x)", doc="the second of frexp(x)",
+              loop=lambda x: (*float_loop(x)[:1], np.dtype(np.int32)))  # fmt: skip
+
+
+@primitive(order="K")
+def frexp(x: Any) -> tuple[Any, Any]:
+    """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; both of inf and nan are as
+    NumPy has them."""
+    return np.frexp(x)
+
+
+@frexp.def_aval
+def _(x: Aval) -> Several:
+    return Several((_floating("frexp", x), Aval(x.shape, np.dtype(np.int32))))
+
+
+@frexp.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    return [_of_mantissa(cts[0], ans[0], x)]
+
+
+@frexp.def_decompose
+def _(x: Any) -> tuple[Any, Any]:
+    return mantissa(x), exponent(x)
+
+
+frexp.def_samples(_samples)
+
+
+# -- divmod ----------------------------------------------------------------------------------------------
+@primitive(order="K")
+def divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    """floor(x / y), whose derivative is 0, and what remains, with the sign of `y`; operands are those of
+    `floor_divide`."""
+    return np.divmod(x, y)
+
+
+@divmod.def_aval
+def _(x: Aval, y: Aval) -> Several:
+    found = floor_divide.aval(x, y)
+    return Several((found, found))
+
+
+@divmod.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, y: Any) -> list[Any]:
+    ct = cts[1]
+    return [None if ct is None else ct if i == 0 else negative(multiply(ct, ans[0])) for i in wanted]
+
+
+@divmod.def_decompose
+def _(x: Any, y: Any) -> tuple[Any, Any]:
+    return floor_divide(x, y), remainder(x, y)
+
+
+@divmod.def_samples
+def _() -> Any:
+    yield (uniform((3, 4), 1, 3), uniform((3, 4), 1, 3, seed=1)), {}
+    yield (uniform((20,), -90, 90, dtype="float32"), uniform((20,), 1, 9, seed=1, dtype="float32")), {}
+    yield (integers((20,), -9, 9), integers((20,), 1, 5, seed=1)), {}
+    yield (uniform((0, 3)), uniform((0, 3))), {}

@@ -1,0 +1,46 @@
+"""What the slopes of `power` have for slopes: their limits where the base is 0 or infinite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.ops.elementwise.limits import RULES
+from tracegrad.ops.elementwise.table import (
+    add,
+    equal,
+    exponent,
+    log,
+    logical_and,
+    multiply,
+    power,
+    power_in_base,
+    power_in_exponent,
+    subtract,
+    where,
+)
+
+__all__: list[str] = []
+
+
+def _mixed(slope: Any, x: Any, y: Any) -> Any:
+    """The slope of x**y in both, x**(y - 1) * (1 + y * log(x)).
+
+    Of y * x**(y - 1) it is forgotten where 0**0 jumps to 0, and of x**y * log(x) where both are infinite or 0.
+    """
+    at_zero = equal(x, 0)
+    base = where(at_zero, 0.0, x)  # of -0.0, the limit from above: from below there is none
+    factor = power(base, subtract(y, 1))
+    grown = multiply(y, log(where(logical_and(at_zero, equal(y, 0)), 1.0, base)))
+    return where(equal(factor, 0), 0.0, multiply(factor, add(grown, 1)))
+
+
+def _twice_in_base(slope: Any, x: Any, y: Any) -> Any:
+    return multiply(y, power_in_base(x, subtract(exponent(x, y), 1)))
+
+
+def _twice_in_exponent(slope: Any, x: Any, y: Any) -> Any:
+    return power_in_exponent(slope, x)
+
+
+RULES["power_in_base"] = _twice_in_base, _mixed
+RULES["power_in_exponent"] = _mixed, _twice_in_exponent

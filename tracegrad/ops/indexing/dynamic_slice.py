@@ -1,0 +1,221 @@
+"""Windows of arrays at computed places: reading one, and an array with one replaced. Each is the other's transpose.
+
+A window begins at `starts`, one int64 number for each axis (an array without axes, or a literal), and takes every
+`step`-th element from there. Its shape is static, its place is not: a turn of a loop reads and writes rows, blocks or
+elements by its counter. A window lies in the array; that is up to the caller, and compiled code does not check it.
+`counted` makes a place of an index as users write it, which may be negative or out of range.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, aval_of, is_literal, name_of
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.ops.core.forms import Checked, Patch, Window
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.elementwise.table import (
+    add,
+    equal,
+    floor_divide,
+    greater_equal,
+    less,
+    logical_and,
+    multiply,
+    subtract,
+    where,
+)
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import arange, broadcast_to, full, reshape, slice, zeros_like
+
+__all__ = ["counted", "dynamic_slice", "dynamic_update_slice"]
+
+Shape = tuple[int, ...]
+
+
+def _require(name: str, x: Aval, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> None:
+    if any(type(s) is not int if is_literal(s) else s != Aval((), np.dtype(np.int64)) for s in starts):
+        raise DTypeError(f"{name}: a window starts at int64 numbers, got {', '.join(map(str, starts))}")
+    if not len(starts) == len(sizes) == len(step) == x.ndim or any(
+        not (s > 0 and 0 <= (m - 1) * s + 1 <= n if m else s > 0) for m, s, n in zip(sizes, step, x.shape)
+    ):
+        raise ShapeError(f"{name}: no window of {tuple(sizes)}, step {tuple(step)}, lies in {x}")
+
+
+def _place(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> tuple[builtins.slice, ...]:
+    return tuple(builtins.slice(int(a), int(a) + (m - 1) * s + 1 if m else int(a), s)
+                 for a, m, s in zip(starts, sizes, step))  # fmt: skip
+
+
+# -- places --------------------------------------------------------------------------------------------
+@primitive(Checked())
+def counted(x: Any, *, length: int, axis: int) -> Any:
+    """The indices `x` of an axis of `length`, counted from the front: negative ones count from the end.
+
+    `axis` is the number of the axis, for the error."""
+    x = np.asarray(x)
+    wrong = (x < -length) | (x >= length)
+    if wrong.any():
+        raise IndexError(located(f"index {x[wrong].flat[0]} is out of bounds for axis {axis} with size {length}"))
+    return np.where(x < 0, x + length, x)
+
+
+@counted.def_aval
+def _(x: Aval, *, length: int, axis: int) -> Aval:
+    if x.dtype != np.int64:
+        raise DTypeError(f"counted: an index is an int64, got {x}")
+    return x
+
+
+@counted.def_batch
+def _(size: int, batched: Sequence[bool], x: Any, **params: Any) -> Any:
+    return counted(x, **params)
+
+
+@counted.def_samples
+def _() -> Any:
+    yield (np.array(-2),), {"length": 5, "axis": 0}
+    yield (integers((12,), -9, 9),), {"length": 9, "axis": 1}
+
+
+# -- reading -------------------------------------------------------------------------------------------
+@primitive(Window())
+def dynamic_slice(*xs: Any, sizes: Shape, step: Shape) -> Any:
+    """The window of `xs[0]` with `sizes` elements, `step` apart, from the places `xs[1:]` on."""
+    x, *starts = xs
+    return np.array(x[(..., *_place(starts, sizes, step))], order="C")
+
+
+@dynamic_slice.def_aval
+def _(*xs: Aval, sizes: Shape, step: Shape) -> Aval:
+    _require("dynamic_slice", xs[0], xs[1:], sizes, step)
+    return Aval(tuple(sizes), xs[0].dtype)
+
+
+@dynamic_slice.def_vjp("xs")
+def _(i: int, ct: Any, ans: Any, *xs: Any, sizes: Shape, step: Shape) -> Any:
+    aval = aval_of(xs[0])
+    if all(map(is_literal, xs[1:])):
+        stop = tuple([a + (m - 1) * s + 1 if m else a for a, m, s in zip(xs[1:], sizes, step)])
+        return slice.pull(0, ct, ans, xs[:1], {"start": xs[1:], "stop": stop, "step": step})
+    zeros = full(shape=aval.shape, value=0.0 if ct.dtype.kind in "fc" else 0, dtype=name_of(ct.dtype))
+    return dynamic_update_slice(zeros, ct, *xs[1:], step=step)
+
+
+@dynamic_slice.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *xs: Any, sizes: Shape, step: Shape) -> Any:
+    return dynamic_slice(tangents[0], *xs[1:], sizes=sizes, step=step)
+
+
+@dynamic_slice.def_batch
+def _(size: int, batched: Sequence[bool], *xs: Any, sizes: Shape, step: Shape) -> Any:
+    x, *starts = xs
+    if not any(batched[1:]):
+        return dynamic_slice(x, 0, *starts, sizes=(size, *sizes), step=(1, *step))
+    shape = (size, *sizes)
+    places = [
+        add(_of_batch(a, many, shape), _along(shape, k + 1, s))
+        for k, (a, many, s) in enumerate(zip(starts, batched[1:], step))
+    ]
+    axes = range(len(sizes))
+    if not batched[0]:
+        return gather(x, *places, axes=tuple(axes))
+    return gather(x, _along(shape, 0, 1), *places, axes=(0, *(k + 1 for k in axes)))
+
+
+def _along(shape: Shape, axis: int, step: int) -> Any:
+    """The index along `axis`, times `step`, everywhere in an array of `shape`."""
+    row = arange(start=0, step=step, length=shape[axis], dtype="int64")
+    row = reshape(row, shape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
+    return broadcast_to(row, shape=shape)
+
+
+def _of_batch(start: Any, batched: bool, shape: Shape) -> Any:
+    """A start, or one for each of the batch, everywhere in an array of `shape`."""
+    if is_literal(start):
+        return full(shape=shape, value=start, dtype="int64")
+    own = reshape(start, shape=(shape[0] if batched else 1, *(1 for _ in shape[1:])))
+    return broadcast_to(own, shape=shape)
+
+
+@dynamic_slice.def_samples
+def _() -> Any:
+    yield (uniform((5, 3)), np.array(2), np.array(1)), {"sizes": (2, 2), "step": (1, 1)}
+    yield (uniform((7,), dtype="float32"), np.array(1)), {"sizes": (3,), "step": (2,)}
+    yield (uniform((12, 20)), np.array(3), np.array(0)), {"sizes": (1, 20), "step": (1, 1)}
+    yield (uniform((40, 30)), np.array(3), np.array(2)), {"sizes": (12, 13), "step": (3, 2)}
+    yield (integers((4, 5), 0, 2, dtype="bool"), np.array(1), np.array(0)), {"sizes": (2, 5), "step": (1, 1)}
+    yield (integers((10,), -9, 9), np.array(4)), {"sizes": (1,), "step": (1,)}
+
+
+# -- writing -------------------------------------------------------------------------------------------
+@primitive(Patch())
+def dynamic_update_slice(*xs: Any, step: Shape) -> Any:
+    """`xs[0]` with `xs[1]` in the place of its elements from the places `xs[2:]` on, `step` apart."""
+    x, update, *starts = xs
+    out = np.array(x, order="C")
+    out[_place(starts, update.shape, step)] = update
+    return out
+
+
+@dynamic_update_slice.def_aval
+def _(*xs: Aval, step: Shape) -> Aval:
+    x, update, *starts = xs
+    if is_literal(x) or is_literal(update) or x.dtype != update.dtype:
+        raise DTypeError(f"dynamic_update_slice wants two arrays of one dtype, got {x} and {update}")
+    _require("dynamic_update_slice", x, starts, update.shape, step)
+    return x
+
+
+@dynamic_update_slice.def_vjp("xs")
+def _(i: int, ct: Any, ans: Any, *xs: Any, step: Shape) -> Any:
+    shape = aval_of(xs[1]).shape
+    if i == 1:
+        return dynamic_slice(ct, *xs[2:], sizes=shape, step=step)
+    zeros = full(shape=shape, value=0.0 if ct.dtype.kind in "fc" else 0, dtype=name_of(ct.dtype))
+    return dynamic_update_slice(ct, zeros, *xs[2:], step=step)
+
+
+@dynamic_update_slice.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *xs: Any, step: Shape) -> Any:
+    moved = [zeros_like(x) if t is None else t for x, t in zip(xs[:2], tangents)]
+    return dynamic_update_slice(*moved, *xs[2:], step=step)
+
+
+@dynamic_update_slice.def_batch
+def _(size: int, batched: Sequence[bool], *xs: Any, step: Shape) -> Any:
+    x, update = repeated(size, batched[:2], xs[:2])
+    starts = xs[2:]
+    if not any(batched[2:]):
+        return dynamic_update_slice(x, update, 0, *starts, step=(1, *step))
+    # Each element asks whether it lies in the window of its batch, and where.
+    shape = x.shape
+    inside, places = full(shape=shape, value=True, dtype="bool"), [_along(shape, 0, 1)]
+    for k, (a, many, s) in enumerate(zip(starts, batched[2:], step)):
+        past = subtract(_along(shape, k + 1, 1), _of_batch(a, many, shape))
+        place = floor_divide(past, s) if s > 1 else past
+        inside = logical_and(inside, logical_and(greater_equal(past, 0), less(place, update.shape[k + 1])))
+        if s > 1:
+            inside = logical_and(inside, equal(multiply(place, s), past))
+        places.append(place)
+    if 0 in update.shape:
+        return x
+    found = gather(update, *(where(inside, place, 0) for place in places), axes=tuple(range(len(shape))))
+    return where(inside, found, x)
+
+
+@dynamic_update_slice.def_samples
+def _() -> Any:
+    starts = (np.array(2), np.array(1))
+    yield (uniform((5, 3)), uniform((2, 2), seed=1), *starts), {"step": (1, 1)}
+    yield (uniform((7,), dtype="float32"), uniform((3,), seed=1, dtype="float32"), np.array(1)), {"step": (2,)}
+    yield (uniform((12, 20)), uniform((1, 20), seed=1), np.array(3), np.array(0)), {"step": (1, 1)}
+    yield (uniform((40, 30)), uniform((12, 13), seed=1), *starts), {"step": (3, 2)}
+    yield (integers((4, 5), 0, 2, dtype="bool"), integers((2, 2), 0, 2, dtype="bool"), *starts), {"step": (1, 1)}
+    yield (integers((10,), -9, 9), integers((1,), -9, 9), np.array(4)), {"step": (1,)}

@@ -1,0 +1,1 @@
+"""Linear algebra: contractions, factorizations, eigenvalues, and matrix functions."""

@@ -1,0 +1,192 @@
+"""Eigenvalues and eigenvectors of matrices that need not be symmetric. As `matrix_functions`, imported where one is
+made or read.
+
+Both are complex, of real matrices too, and in LAPACK's order. The rules are those of C. Boeddeker, P. Hanebrink,
+L. Drude, J. Heymann, R. Haeb-Umbach, "On the computation of complex-valued gradients with application to statistically
+optimum beamforming" (2017), arXiv:1701.00392, for vectors of length 1.
+
+Vectors are determined but for their phases: LAPACK turns each so that the element of it that is largest is real, and
+the derivative keeps that so. Where eigenvalues are equal, a cotangent of their vectors comes back as inf or nan.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.elementwise.complex import complex_of, conj, imag, real, sample
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    divide,
+    equal,
+    logical_and,
+    multiply,
+    not_equal,
+    subtract,
+    where,
+)
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.linalg.repeated_eigenvalues import is_near
+from tracegrad.ops.linalg.solve import adjoint, band, solve, square, well_conditioned
+from tracegrad.ops.reduce.reductions import argmax
+from tracegrad.ops.shape.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
+
+__all__ = ["eig", "eigvals"]
+
+
+@primitive(on_complex=AS_WRITTEN)
+def eig(x: Any) -> tuple[Any, Any]:
+    """Eigenvalues and eigenvectors of length 1: column i is that of value i."""
+    w, v = np.linalg.eig(x)
+    dtype = complex_of(x.dtype)
+    return w.astype(dtype), v.astype(dtype)
+
+
+@eig.def_aval
+def _(x: Aval) -> Several:
+    dtype = complex_of(square("eig", x).dtype)
+    return Several((Aval(x.shape[:-1], dtype), Aval(x.shape, dtype)))
+
+
+def _row(w: Any) -> Any:
+    return reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1]))
+
+
+def _column(w: Any) -> Any:
+    return reshape(w, shape=(*w.shape, 1))
+
+
+def _on_diagonal(w: Any, outside: Any) -> Any:
+    """The matrices with `w` on their diagonals, and elsewhere the elements of `outside`, which may be a number."""
+    n = w.shape[-1]
+    below = band(n, n, -1)
+    within = where(band(n, n, 0), _row(w), outside)
+    return where(below, outside, within)
+
+
+def _over_gaps(x: Any, w: Any) -> Any:
+    """The elements outside of the diagonals over the differences of the eigenvalues, of the column's less the row's:
+    nan where nothing but rounding is between these."""
+    nothing = multiply(w, 0.0)
+    gaps = subtract(_row(w), _column(w))
+    lost = logical_and(is_near(gaps, w), not_equal(x, 0.0))
+    return _on_diagonal(nothing, where(lost, math.nan, divide(x, _on_diagonal(add(nothing, 1.0), gaps))))
+
+
+def _lengths(x: Any, v: Any) -> Any:
+    """The real parts of the inner products of the columns of `v` with those of `x`, as complex numbers in a row."""
+    products = reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))
+    return _row(cast(real(products), dtype=v.dtype.name))
+
+
+def _real_elements(v: Any) -> Any:
+    """Where in each column the element is that LAPACK made real: the largest of those that are."""
+    axis = len(v.shape) - 2
+    of_reals = equal(imag(v), 0.0)
+    if not v.shape[-1]:
+        return of_reals
+    size = where(of_reals, absolute(v), -1.0)
+    rows = reshape(arange(start=0, step=1, length=v.shape[-1], dtype="int64"), shape=(v.shape[-1], 1))
+    return equal(unreduce(argmax(size, axis=axis), v.shape, (axis,)), broadcast_to(rows, shape=v.shape))
+
+
+def _turns(x: Any, v: Any) -> Any:
+    """1j times the imaginary parts of what the columns of `x` are of those of `v` at the real elements, in a row."""
+    chosen = _real_elements(v)
+    quotients = where(chosen, divide(x, where(chosen, v, 1.0)), 0.0)
+    return _row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
+
+
+def _turns_back(x: Any, v: Any) -> Any:
+    """The transpose of `v` times `_turns`."""
+    chosen = _real_elements(v)
+    products = _row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
+    return where(chosen, divide(products, where(chosen, conj(v), 1.0)), 0.0)
+
+
+def _imaginary(x: Any) -> Any:
+    return multiply(cast(imag(x), dtype=x.dtype.name), 1j)
+
+
+def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
+    flipped = adjoint(v)
+    inner: Any = 0.0
+    if ct_v is not None:
+        across = subtract(subtract(ct_v, multiply(v, _lengths(ct_v, v))), _turns_back(ct_v, v))
+        inner = _over_gaps(matmul(flipped, across), conj(w))
+    inner = _on_diagonal(multiply(w, 0.0) if ct_w is None else ct_w, inner)
+    return solve(flipped, matmul(inner, flipped))
+
+
+def _of_kind(found: Any, x: Any) -> Any:
+    return found if x.dtype.kind == "c" else real(found)
+
+
+@eig.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    return [zeros_like(x) if 0 in x.shape else _of_kind(_pulled(*ans, *cts), x)]
+
+
+def _moved(v: Any, t: Any) -> Any:
+    """inv(V) @ t @ V."""
+    return solve(v, matmul(cast(t, dtype=v.dtype.name) if t.dtype != v.dtype else t, v))
+
+
+def _diagonal(x: Any) -> Any:
+    n = x.shape[-1]
+    kept = where(band(n, n, -1), 0.0, where(band(n, n, 0), x, 0.0))
+    return reduce_sum(kept, axes=(len(x.shape) - 2,))
+
+
+@eig.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
+    w, v = ans
+    if 0 in v.shape:
+        return zeros_like(w), zeros_like(v)
+    inner = _moved(v, tangents[0])
+    turned = matmul(v, _over_gaps(inner, w))
+    return _diagonal(inner), subtract(turned, multiply(v, add(_lengths(turned, v), _turns(turned, v))))
+
+
+def _spread() -> Any:
+    # Far enough from each other, the eigenvalues of real matrices are real: their vectors have no phases to turn.
+    for n, dtype in ((3, "float64"), (4, "float32"), (9, "float64")):
+        yield (0.25 * well_conditioned((n, n), dtype=dtype) + np.diag(np.arange(1, n + 1, dtype=dtype) * 3),), {}
+    yield (np.zeros((0, 0)),), {}
+
+
+eig.def_samples(_spread)
+
+
+@primitive(on_complex=AS_WRITTEN)
+def eigvals(x: Any) -> Any:
+    """The eigenvalues, complex, in LAPACK's order."""
+    return np.linalg.eigvals(x).astype(complex_of(x.dtype))
+
+
+@eigvals.def_aval
+def _(x: Aval) -> Aval:
+    return Aval(square("eigvals", x).shape[:-1], complex_of(x.dtype))
+
+
+@eigvals.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    if 0 in x.shape:
+        return _of_kind(reshape(ct, shape=x.shape), x)
+    w, v = eig(x)
+    return _of_kind(_pulled(w, v, ct, None), x)
+
+
+@eigvals.def_samples
+def _() -> Any:
+    yield from _spread()
+    yield (sample((2, 3, 3)),), {}
+    yield (sample((1, 1), dtype="complex64"),), {}
+
+
+eig.def_alone(0)(eigvals)

@@ -1,0 +1,359 @@
+"""What SciPy's linear algebra has beyond NumPy's: LU factors, banded systems, Sylvester's equation, roots, logarithms.
+
+Operands are matrices and stacks of them; of complex ones, roots and logarithms are refused. These ops are imported by
+what makes them, and by the parser of graphs when it meets one (`tracegrad.ir.text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import equal, multiply, negative, where
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.linalg.factorizations import pinv
+from tracegrad.ops.linalg.solve import along_matrix, band, matrices, rows, solve_triangular, square, well_conditioned
+from tracegrad.ops.shape.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
+
+__all__ = [
+    "column_order",
+    "exchanging",
+    "logm",
+    "lu_packed",
+    "null_basis",
+    "permutation",
+    "solve_banded",
+    "sqrtm",
+    "sylvester",
+]
+
+_INTEGER = np.dtype(np.int64)
+
+
+def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs: Any) -> Any:
+    """The array of `shape` that `function` makes of the matrices of stacks, one by one."""
+    lead = xs[0].shape[:-2]
+    out = np.empty((*lead, *shape), dtype)
+    for i in np.ndindex(lead):
+        out[i] = function(*[x[i] for x in xs])
+    return out
+
+
+def _conj(x: Any) -> Any:
+    """As rules for real matrices want it of complex ones."""
+    return conj(x) if x.dtype.kind == "c" else x
+
+
+# -- LU ------------------------------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def lu_packed(x: Any) -> tuple[Any, Any]:
+    """The factors of matrices with rows exchanged: L below the diagonal, whose own is of ones, U on it and above. Row i
+    was exchanged with row `pivots[i]`."""
+    from scipy.linalg import lu_factor
+
+    packed, pivots = np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], _INTEGER)
+    for i in np.ndindex(x.shape[:-2]):
+        packed[i], pivots[i] = lu_factor(x[i])
+    return packed, pivots
+
+
+@lu_packed.def_aval
+def _(x: Aval) -> Several:
+    return Several((square("lu", x), Aval(x.shape[:-1], _INTEGER)))
+
+
+@lu_packed.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
+    # Math. Comp. 80 (2011).
+    (packed, pivots), ct = (_conj(ans[0]), ans[1]), cts[0]
+    n = x.shape[-1]
+    below = band(n, n, -1)
+    lower = where(below, packed, where(band(n, n, 0), 1.0, zeros_like(packed)))
+    upper = where(below, 0.0, packed)
+    left = matmul(matrix_transpose(lower), where(below, ct, 0.0))
+    inner = where(below, left, matmul(where(below, 0.0, ct), matrix_transpose(upper)))
+    inner = solve_triangular(lower, inner, lower=True, transposed=True, unit=True)
+    flipped = solve_triangular(upper, matrix_transpose(inner), lower=False, transposed=False, unit=False)
+    return [matmul(matrix_transpose(exchanging(pivots, packed)), matrix_transpose(flipped))]
+
+
+def exchanging(pivots: Any, like: Any) -> Any:
+    """The matrices that exchange rows as `pivots` say."""
+    *lead, n = pivots.shape
+    places = reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=(1, n))
+    return cast(equal(reshape(permutation(pivots), shape=(*lead, n, 1)), places), dtype=like.dtype.name)
+
+
+@lu_packed.def_samples
+def _() -> Any:
+    yield (uniform((3, 3)) + np.eye(3)[[1, 2, 0]] * 4,), {}
+    yield (well_conditioned((2, 9, 9)),), {}
+
+
+@primitive()
+def permutation(pivots: Any) -> Any:
+    """The order of rows after row i has been exchanged with row `pivots[i]`, one after the other."""
+    order = np.broadcast_to(np.arange(pivots.shape[-1]), pivots.shape).copy()
+    for i in np.ndindex(pivots.shape[:-1]):
+        for k, other in enumerate(pivots[i].tolist()):
+            order[i][[k, other]] = order[i][[other, k]]
+    return order
+
+
+@permutation.def_aval
+def _(pivots: Aval) -> Aval:
+    return Aval(pivots.shape, _INTEGER)
+
+
+@permutation.def_samples
+def _() -> Any:
+    yield (np.array([2, 2, 2]),), {}
+    yield (np.array([[1, 1], [0, 1]]),), {}
+
+
+@primitive(on_complex=AS_WRITTEN)
+def column_order(x: Any) -> Any:
+    """The order of columns by which `qr` with `pivoting=True` makes the diagonal of R fall."""
+    from scipy.linalg import qr
+
+    order = np.empty((*x.shape[:-2], x.shape[-1]), _INTEGER)
+    for i in np.ndindex(x.shape[:-2]):
+        order[i] = qr(x[i], mode="r", pivoting=True)[1]
+    return order
+
+
+@column_order.def_aval
+def _(x: Aval) -> Aval:
+    *lead, _, n = matrices("qr", x).shape
+    return Aval((*lead, n), _INTEGER)
+
+
+@column_order.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {}
+    yield (uniform((2, 4, 3)),), {}
+
+
+# -- Sylvester's equation, square roots and logarithms ---------------------------------------------------------------
+def _size(x: Any) -> Any:
+    return np.max(np.abs(x), initial=0.0)
+
+
+def _has_digits(found: Any, a: Any, b: Any, q: Any) -> bool:
+    """Whether rounding leaves any digits: LAPACK perturbs an equation that is singular, without a word."""
+    most = 8 * max(q.shape) * np.finfo(q.dtype).eps * (_size(a) + _size(b)) * _size(found)
+    return bool(_size(q) > most if _size(a) + _size(b) else _size(q) == 0) or not found.any()
+
+
+@primitive(on_complex=AS_WRITTEN)
+def sylvester(a: Any, b: Any, q: Any, *, checked: bool) -> Any:
+    """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan where the equation is singular."""
+    from scipy.linalg import solve_sylvester
+
+    def known(a: Any, b: Any, q: Any) -> Any:
+        if all(np.isfinite(x).all() for x in (a, b, q)) and _has_digits(found := solve_sylvester(a, b, q), a, b, q):
+            return found
+        return np.nan
+
+    return _each(known if checked else solve_sylvester, q.shape[-2:], q.dtype, a, b, q)
+
+
+@sylvester.def_aval
+def _(a: Aval, b: Aval, q: Aval, *, checked: bool) -> Aval:
+    if square("sylvester", a).shape[-1] != q.shape[-2] or square("sylvester", b).shape[-1] != q.shape[-1]:
+        raise ShapeError(f"sylvester: incompatible matrices for the equation AX + XB = Q: {a}, {b} and {q}")
+    return q
+
+
+@sylvester.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any, *, checked: bool) -> list[Any]:
+    found = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct, checked=True)
+    flipped = matrix_transpose(_conj(ans))
+    each = (
+        lambda: negative(matmul(found, flipped)),
+        lambda: negative(matmul(flipped, found)),
+        lambda: found,
+    )
+    return [each[i]() for i in wanted]
+
+
+@sylvester.def_samples
+def _() -> Any:
+    yield (well_conditioned((3, 3)), well_conditioned((2, 2), seed=1), uniform((3, 2))), {"checked": False}
+    several = well_conditioned((2, 9, 9)), well_conditioned((2, 9, 9), seed=1), uniform((2, 9, 9))
+    yield several, {"checked": True}
+
+
+def _real(function: str, x: Any) -> Any:
+    import scipy.linalg
+
+    # SciPy estimates norms by random vectors, and the bits depend on them.
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    try:
+        found = getattr(scipy.linalg, function)(x)
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    if np.iscomplexobj(found) and np.any(np.abs(found.imag) > 1e-6 * np.max(np.abs(found))):
+        raise np.linalg.LinAlgError(f"{function} of this matrix is complex, which is not supported")
+    return found.real
+
+
+@primitive()
+def sqrtm(x: Any) -> Any:
+    """The square root of matrices that have a real one."""
+    return _each(lambda y: _real("sqrtm", y), x.shape[-2:], x.dtype, x)
+
+
+@sqrtm.def_aval
+def _(x: Aval) -> Aval:
+    return square("sqrtm", x)
+
+
+@sqrtm.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    flipped = matrix_transpose(ans)
+    return sylvester(flipped, flipped, ct, checked=True)
+
+
+@sqrtm.def_samples
+def _() -> Any:
+    yield (well_conditioned((3, 3)),), {}
+    yield (well_conditioned((2, 9, 9)),), {}
+
+
+def _is_regular(x: Any) -> bool:
+    """Whether `x` is finite, and no eigenvalue of it is 0, or nothing but rounding: SciPy takes another number then."""
+    if not np.isfinite(x).all():
+        return False
+    if not (np.tril(x, -1).any() and np.triu(x, 1).any()):
+        return bool(np.diag(x).all())
+    sizes = np.abs(np.linalg.eigvals(x))
+    return bool(sizes.min() > 4 * len(x) * np.finfo(x.dtype).eps * sizes.max())
+
+
+@primitive()
+def logm(x: Any, *, checked: bool) -> Any:
+    """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan of those that are
+    singular."""
+
+    def found(x: Any) -> Any:
+        return _real("logm", x) if not checked or _is_regular(x) else np.nan
+
+    return _each(found, x.shape[-2:], x.dtype, x)
+
+
+@logm.def_aval
+def _(x: Aval, *, checked: bool) -> Aval:
+    return square("logm", x)
+
+
+def _checked_logm(x: Any) -> Any:
+    return logm(x, checked=True)
+
+
+@logm.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, checked: bool) -> Any:
+    return along_matrix(_checked_logm, matrix_transpose(x), ct)
+
+
+@logm.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, checked: bool) -> Any:
+    return along_matrix(_checked_logm, x, tangents[0])
+
+
+@logm.def_samples
+def _() -> Any:
+    yield (well_conditioned((3, 3)),), {"checked": False}
+    yield (well_conditioned((2, 4, 4)),), {"checked": True}
+
+
+# -- null space ----------------------------------------------------------------------------------------------------
+@primitive()
+def null_basis(x: Any, *, rank: int) -> Any:
+    """Orthonormal columns that span the null space of matrices of this rank.
+
+    Only the space is a function of the matrix: the derivative is that by which the columns do not turn within it.
+    """
+    return np.swapaxes(np.linalg.svd(x)[2][..., rank:, :], -1, -2).copy()
+
+
+@null_basis.def_aval
+def _(x: Aval, *, rank: int) -> Aval:
+    *lead, _, n = matrices("null_space", x).shape
+    return Aval((*lead, n, n - rank), x.dtype)
+
+
+@null_basis.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, rank: int) -> Any:
+    flipped = matrix_transpose(pinv(x, atol=0.0, rtol=1e-10))
+    return negative(matmul(matmul(flipped, ct), matrix_transpose(ans)))
+
+
+@null_basis.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"rank": 3}
+
+
+# -- banded systems ------------------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def solve_banded(ab: Any, b: Any, *, lower: int, upper: int) -> Any:
+    """The y with a @ y = b, where a has `lower` diagonals below its own and `upper` above: row k of `ab` is the
+    diagonal at j - i = upper - k, and has a[i, j] in column j."""
+    from scipy.linalg import solve_banded
+
+    return _each(lambda a, y: solve_banded((lower, upper), a, y), b.shape[-2:], b.dtype, ab, b)
+
+
+@solve_banded.def_aval
+def _(ab: Aval, b: Aval, *, lower: int, upper: int) -> Aval:
+    n = ab.shape[-1]
+    if ab.shape[-2] != lower + upper + 1 or b.shape[-2] != n or ab.shape[:-2] != b.shape[:-2] or ab.dtype != b.dtype:
+        raise ShapeError(f"solve_banded: {ab} and {b} with {lower} and {upper} diagonals beside the main one")
+    return b
+
+
+def moved(x: Any, by: int) -> Any:
+    """`x` along its last axis, with zeros moving in: element j is x[j + by]."""
+    n, last = x.shape[-1], len(x.shape) - 1
+    by = max(-n, min(by, n))
+    kept = slice(x, start=(*(0,) * last, max(by, 0)), stop=(*x.shape[:-1], n + min(by, 0)), step=(1,) * (last + 1))
+    low, high = (*(0,) * last, max(-by, 0)), (*(0,) * last, max(by, 0))
+    return pad(kept, low=low, high=high, interior=(0,) * (last + 1), value=0)
+
+
+def _row(x: Any, k: int) -> Any:
+    return rows(x, k, k + 1)
+
+
+@solve_banded.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, ab: Any, b: Any, *, lower: int, upper: int) -> list[Any]:
+    last, ans, ab = len(ab.shape) - 1, _conj(ans), _conj(ab)
+    # Row k of a.T is its diagonal at j - i = lower - k, which is that of `a` at i - j = lower - k, moved along.
+    flipped = [moved(_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]
+    ct_b = solve_banded(concatenate(*flipped, axis=last - 1), ct, lower=upper, upper=lower)
+    if 0 not in wanted:
+        return [ct_b]
+    y, x = matrix_transpose(ct_b), matrix_transpose(ans)
+    products = [
+        negative(reduce_sum(multiply(moved(y, k - upper), x), axes=(last - 1,))) for k in range(lower + upper + 1)
+    ]
+    shape = (*ab.shape[:-2], 1, ab.shape[-1])
+    found = {0: concatenate(*[reshape(p, shape=shape) for p in products], axis=last - 1), 1: ct_b}
+    return [found[i] for i in wanted]
+
+
+@solve_banded.def_samples
+def _() -> Any:
+    ab = np.array([[0.0, 0.5, -0.3, 0.4, 0.2], [3.0, 4.0, 3.5, 5.0, 4.5], [0.5, 0.1, -0.4, 0.3, 0.0]])
+    yield (ab, uniform((5, 2))), {"lower": 1, "upper": 1}
+    ab = np.concatenate([[[0.0, 0.0, 0.2, 0.4, 0.1]], ab, [[0.2, 0.4, 0.1, 0.0, 0.0]]])
+    yield (np.stack([ab, ab + 0.1]), uniform((2, 5, 1))), {"lower": 2, "upper": 2}

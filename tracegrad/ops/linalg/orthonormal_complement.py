@@ -1,0 +1,84 @@
+"""Columns that complete orthonormal ones to a basis.
+
+Only the space that they span is a function of the given ones, Q; of all ways for them to follow it, the derivative
+takes the one in which they do not turn within it: dC = -Q dQ.H C. That is what there is where one column is added, and
+for several it is right for whatever depends on their space alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.op import AS_WRITTEN, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import negative
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.linalg.solve import adjoint, matrices
+from tracegrad.ops.shape.linear import zeros_like
+
+__all__ = ["added_by_svd", "complement"]
+
+
+def _pulled(ct: Any, ans: Any, q: Any) -> Any:
+    return negative(matmul(ans, matmul(adjoint(ct), q)))
+
+
+@primitive(on_complex=AS_WRITTEN)
+def complement(q: Any) -> Any:
+    """The orthonormal columns that the QR factorization adds to those of `q`."""
+    return np.linalg.qr(q, mode="complete")[0][..., q.shape[-1] :]
+
+
+@complement.def_aval
+def _(q: Aval) -> Aval:
+    *lead, m, n = matrices("complement", q).shape
+    if n > m:
+        raise ShapeError(f"complement: {q} has more columns than rows")
+    return Aval((*lead, m, m - n), q.dtype)
+
+
+complement.def_vjp("q")(_pulled)
+
+
+@complement.def_samples
+def _() -> Any:
+    yield (np.linalg.qr(uniform((5, 2)))[0],), {}
+    yield (np.linalg.qr(uniform((2, 3, 3), dtype="float32"))[0],), {}
+
+
+@primitive(on_complex=AS_WRITTEN)
+def added_by_svd(x: Any, q: Any, *, left: bool) -> Any:
+    """The columns that the full singular value decomposition of `x` adds to its left or right vectors `q`."""
+    u, _, vh = np.linalg.svd(x)
+    every = u if left else np.swapaxes(vh, -1, -2).conj()
+    return every[..., q.shape[-1] :]
+
+
+@added_by_svd.def_aval
+def _(x: Aval, q: Aval, *, left: bool) -> Aval:
+    *lead, m, n = matrices("added_by_svd", q).shape
+    rows, columns = matrices("added_by_svd", x).shape[-2:]
+    if (m, n) != (rows if left else columns, min(rows, columns)):
+        raise ShapeError(f"added_by_svd: {q} are not the {'left' if left else 'right'} vectors of {x}")
+    return Aval((*lead, m, m - n), q.dtype)
+
+
+@added_by_svd.def_vjp("q")
+def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
+    return _pulled(ct, ans, q)
+
+
+@added_by_svd.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
+    return zeros_like(x)  # all of it is that of the vectors
+
+
+@added_by_svd.def_samples
+def _() -> Any:
+    tall, wide = uniform((2, 4, 3)), uniform((3, 4))
+    yield (tall, np.linalg.svd(tall, full_matrices=False)[0]), {"left": True}
+    yield (wide, np.linalg.svd(wide, full_matrices=False)[2].T.copy()), {"left": False}

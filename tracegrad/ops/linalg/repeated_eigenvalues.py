@@ -1,0 +1,142 @@
+"""Quotients by the differences of eigenvalues or singular values, where some of these are equal.
+
+How vectors turn against each other is such a quotient, and has no digits if nothing but rounding is between the values.
+A function of vectors alone (`alone`) that stays as it is when those of equal values are turned has its derivative
+there; one of values and vectors has nan, as the quotient would need the derivatives of both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    divide,
+    equal,
+    greater,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    multiply,
+    not_equal,
+    subtract,
+    where,
+)
+from tracegrad.ops.linalg.solve import adjoint, band
+from tracegrad.ops.reduce.reductions import reduce_max
+from tracegrad.ops.shape.linear import broadcast_to, reshape, stop_gradient, unreduce
+
+__all__ = [
+    "as_column",
+    "as_row",
+    "by_differences",
+    "by_sums",
+    "by_values",
+    "is_near",
+    "of_full_rank",
+    "skew",
+    "with_values",
+]
+
+
+def as_row(v: Any) -> Any:
+    return reshape(v, shape=(*v.shape[:-1], 1, v.shape[-1]))
+
+
+def as_column(v: Any) -> Any:
+    return reshape(v, shape=(*v.shape, 1))
+
+
+def skew(x: Any) -> Any:
+    return multiply(subtract(x, adjoint(x)), 0.5)
+
+
+def with_values(ct: Any, values: Any) -> Any:
+    """A cotangent or tangent of the values, as a function of them: the vectors that are multiplied are not alone."""
+    return add(ct, multiply(values, 0.0))
+
+
+def is_near(distance: Any, values: Any) -> Any:
+    """Whether a distance between values, or from 0, is nothing but rounding beside the largest of them."""
+    last = (len(values.shape) - 1,)
+    largest = unreduce(reduce_max(absolute(stop_gradient(values)), axes=last), values.shape, last)
+    bound = multiply(as_row(largest), 4 * math.sqrt(values.shape[-1]) * _eps(values))
+    return less_equal(absolute(distance), broadcast_to(bound, shape=distance.shape))
+
+
+def _eps(x: Any) -> float:
+    return float(np.finfo(x.dtype).eps)
+
+
+def _rounding(size: Any) -> Any:
+    """For each column of products of matrices, a bound of their rounding, in a row."""
+    axes = (len(size.shape) - 2,)
+    return multiply(reduce_max(absolute(stop_gradient(size)), axes=axes), 16 * size.shape[-1] * _eps(size))
+
+
+def _quotient(none: Any, x: Any, y: Any) -> Any:
+    return where(none, math.nan, divide(x, where(none, 1.0, y)))
+
+
+def by_values(x: Any, y: Any, values: Any, size: Any, alone: bool) -> Any:
+    """x / y, where y is made of values; nan where y is 0, and if `alone`, where it is next to that: but 0 where x is
+    nothing but rounding of products in the columns of `size`."""
+    if 0 in x.shape:
+        return x
+    if not alone:
+        return _quotient(equal(y, 0.0), x, y)
+    near = is_near(y, values)
+    bound = broadcast_to(as_row(_rounding(size)), shape=x.shape)
+    return where(logical_and(near, less_equal(absolute(x), bound)), 0.0, _quotient(near, x, y))
+
+
+def _on_diagonal(n: int) -> Any:
+    """The mask of the diagonal of matrices of n columns."""
+    return logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
+
+
+def _apart_from_itself(x: Any) -> Any:
+    """The elements outside of the diagonal, and 0 on that."""
+    return where(_on_diagonal(x.shape[-1]), 0.0, x)
+
+
+def by_sums(x: Any, values: Any, size: Any, alone: bool) -> Any:
+    """x over the sums of the values of its columns and its rows, 0 on the diagonal."""
+    return _apart_from_itself(by_values(x, add(as_row(values), as_column(values)), values, size, alone))
+
+
+def by_differences(x: Any, values: Any, size: Any, alone: bool) -> Any:
+    """x over the differences of the values of its columns from those of its rows, 0 on the diagonal.
+
+    x is a difference of products in `size`, which has digits if these are as small as the values, or not at all (None).
+    """
+    if 0 in x.shape:
+        return x
+    gaps = subtract(as_row(values), as_column(values))
+    none, near = equal(gaps, 0.0), is_near(gaps, values)
+    if size is None:
+        return _apart_from_itself(_quotient(logical_or(none, logical_and(near, not_equal(x, 0.0))), x, gaps))
+    rounding = _rounding(size)
+    bound = add(as_row(rounding), as_column(rounding))
+    nothing = logical_and(near, less_equal(absolute(x), bound))
+    if alone:
+        return _apart_from_itself(where(nothing, 0.0, _quotient(near, x, gaps)))
+    # What is left is as small as the values are, or it is that there are no such vectors.
+    last = (len(rounding.shape) - 1,)
+    most = unreduce(reduce_max(rounding, axes=last), rounding.shape, last)
+    lost = logical_or(logical_and(nothing, greater(bound, 0.0)), greater(absolute(x), as_row(most)))
+    return _apart_from_itself(_quotient(logical_or(none, logical_and(near, lost)), x, gaps))
+
+
+def of_full_rank(r: Any) -> Any:
+    """A triangle with nan on its diagonal where nothing but rounding is there, beside its column."""
+    if 0 in r.shape:
+        return r
+    last, rounding = (len(r.shape) - 2,), 4 * math.sqrt(r.shape[-1]) * _eps(r)
+    bound = unreduce(multiply(reduce_max(absolute(stop_gradient(r)), axes=last), rounding), r.shape, last)
+    return where(logical_and(_on_diagonal(r.shape[-1]), less_equal(absolute(r), bound)), math.nan, r)

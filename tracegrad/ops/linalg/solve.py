@@ -1,0 +1,453 @@
+"""Linear algebra: products with an inverse, determinants and the exponential, of matrices and of stacks of them.
+
+LAPACK computes, through NumPy and SciPy; compiled code calls it between kernels, and for what `codegen.lapack` has
+without Python. Operands are floating or complex arrays whose last two axes are the rows and columns, with equal leading
+axes. A singular matrix raises NumPy's LinAlgError.
+
+Rules that are declared `AS_WRITTEN` are written for both: with the adjoint, which of real matrices is the transpose.
+
+The vjp rules are those of M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008), where no other source is named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, Several, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
+from tracegrad.ops.elementwise.table import (
+    add,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    multiply,
+    negative,
+    subtract,
+    where,
+)
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.batching import repeated, to_axis
+from tracegrad.ops.shape.linear import arange, concatenate, reshape, slice, unreduce, zeros_like
+
+__all__ = [
+    "adjoint", "along_matrix", "band", "columns", "inv", "last_two", "lu", "lu_solve", "matrices", "matrix_exp",
+    "mirrored", "rows", "slogdet", "solve", "solve_triangular", "square", "square_samples", "symmetric",
+    "well_conditioned",
+]  # fmt: skip
+
+
+# -- what the rules of this page and of `factorizations` share ------------------------------------------
+def matrices(name: str, x: Aval) -> Aval:
+    """`x`, which has to be a stack of matrices of real or complex numbers."""
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: the operand must have at least 2 axes, got {x}")
+    if x.dtype.kind not in "fc":
+        raise DTypeError(f"{name}: the operand must be of a floating dtype, got {x}")
+    return x
+
+
+def square(name: str, x: Aval) -> Aval:
+    """`x`, which has to be a stack of square matrices."""
+    matrices(name, x)
+    if x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{name}: A must be batches of square matrices, got {x}")
+    return x
+
+
+def adjoint(x: Any) -> Any:
+    """The transposed matrices, of complex numbers conjugated."""
+    flipped = matrix_transpose(x)
+    return conj(flipped) if x.dtype.kind == "c" else flipped
+
+
+def rows(x: Any, start: int, stop: int) -> Any:
+    """Rows `start` to `stop` of every matrix."""
+    lead, n = x.shape[:-2], x.shape[-1]
+    return slice(x, start=(*(0,) * len(lead), start, 0), stop=(*lead, stop, n), step=(1,) * len(x.shape))
+
+
+def columns(x: Any, start: int, stop: int) -> Any:
+    """Elements `start` to `stop` along the last axis: columns of matrices."""
+    lead = x.shape[:-1]
+    return slice(x, start=(*(0,) * len(lead), start), stop=(*lead, stop), step=(1,) * len(x.shape))
+
+
+def band(n: int, m: int, k: int) -> Any:
+    """The mask of a matrix of `n` rows and `m` columns that is true where column <= row + k."""
+    down = reshape(arange(start=k, step=1, length=n, dtype="int64"), shape=(n, 1))
+    return less_equal(reshape(arange(start=0, step=1, length=m, dtype="int64"), shape=(1, m)), down)
+
+
+def well_conditioned(shape: tuple[int, ...], seed: int = 0, dtype: str = "float64") -> Any:
+    """A sample: square matrices that are easily inverted, with simple singular values far apart."""
+    n = shape[-1]
+    return uniform(shape, -0.5, 0.5, seed, dtype) + np.diag(1.5 * np.arange(n) + 2).astype(dtype)
+
+
+def square_samples() -> Any:
+    yield (well_conditioned((3, 3)),), {}
+    yield (well_conditioned((2, 4, 4), dtype="float32"),), {}
+    yield (well_conditioned((10, 10)),), {}
+    yield (well_conditioned((1, 1)),), {}
+    yield (uniform((0, 2, 2)),), {}
+
+
+# -- symmetric -------------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def symmetric(x: Any, *, lower: bool) -> Any:
+    """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read. Of complex
+    numbers, the Hermitian one: LAPACK reads no imaginary parts on the diagonal.
+
+    Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent. So
+    functions of symmetric matrices have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
+    """
+    n = x.shape[-1]
+    kept = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
+    whole = np.where(kept, x, np.swapaxes(x, -1, -2).conj())
+    if x.dtype.kind == "c":
+        diagonal = np.arange(n)
+        whole[..., diagonal, diagonal] = whole[..., diagonal, diagonal].real
+    return whole
+
+
+@symmetric.def_aval
+def _(x: Aval, *, lower: bool) -> Aval:
+    return square("symmetric", x)
+
+
+@symmetric.def_decompose
+def _of_triangle(x: Any, *, lower: bool) -> Any:
+    n = x.shape[-1]
+    mine, other = (x, adjoint(x)) if lower else (adjoint(x), x)
+    if x.dtype.kind != "c":
+        return where(band(n, n, 0), mine, other)
+    return where(band(n, n, -1), mine, where(band(n, n, 0), complex_(real(x), 0.0), other))
+
+
+@symmetric.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+    return multiply(add(ct, adjoint(ct)), 0.5)
+
+
+@symmetric.def_samples
+def _triangle_samples() -> Any:
+    yield (uniform((3, 3)),), {"lower": True}
+    yield (uniform((2, 12, 12), dtype="float32"),), {"lower": False}
+    yield (uniform((0, 0)),), {"lower": True}
+
+
+@primitive(on_complex=AS_WRITTEN)
+def mirrored(x: Any, *, lower: bool) -> Any:
+    """As `symmetric`, but the derivative is that of a function of all elements of `x`: those that are not read have
+    none, and one of the triangle that is read has also that of its place in the other."""
+    return symmetric.impl(x, lower=lower)
+
+
+@mirrored.def_aval
+def _(x: Aval, *, lower: bool) -> Aval:
+    return square("mirrored", x)
+
+
+mirrored.def_decompose(_of_triangle)
+
+
+@mirrored.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+    n = x.shape[-1]
+    read, diagonal = band(n, n, -1), logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
+    both = add(ct, adjoint(ct))
+    within = read if lower else logical_not(logical_or(read, diagonal))
+    return where(diagonal, multiply(both, 0.5), where(within, both, 0.0))
+
+
+mirrored.def_samples(_triangle_samples)
+
+
+# -- inv and solve ---------------------------------------------------------------------------------------
+@primitive(on_complex=HOLOMORPHIC)
+def inv(x: Any) -> Any:
+    """The inverse matrix."""
+    return np.linalg.inv(x)
+
+
+@inv.def_aval
+def _(x: Aval) -> Aval:
+    return square("inv", x)
+
+
+@inv.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    flipped = matrix_transpose(ans)
+    return negative(matmul(flipped, matmul(ct, flipped)))
+
+
+inv.def_samples(square_samples)
+
+
+@primitive(on_complex=HOLOMORPHIC)
+def solve(a: Any, b: Any) -> Any:
+    """The matrix y with a @ y = b."""
+    return np.linalg.solve(a, b)
+
+
+@solve.def_aval
+def _(a: Aval, b: Aval) -> Aval:
+    return _right_side("solve", a, b)
+
+
+def _right_side(name: str, a: Aval, b: Aval) -> Aval:
+    square(name, a)
+    if b.ndim != a.ndim or b.shape[:-1] != a.shape[:-1] or a.dtype != b.dtype:
+        raise ShapeError(f"{name}: incompatible A and B for the equation AX = B: {a} and {b}")
+    return b
+
+
+@solve.def_vjp("a")
+def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
+    return negative(matmul(solve(matrix_transpose(a), ct), matrix_transpose(ans)))
+
+
+@solve.def_vjp("b")
+def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
+    return solve(matrix_transpose(a), ct)
+
+
+@solve.def_jvp
+def _(tangents: Any, ans: Any, a: Any, b: Any) -> Any:
+    t_a, t_b = tangents
+    return solve(a, t_b if t_a is None else _less(t_b, matmul(t_a, ans)))
+
+
+def _less(x: Any, y: Any) -> Any:
+    """x - y, where `x` may be None for 0."""
+    return negative(y) if x is None else subtract(x, y)
+
+
+@solve.def_batch
+def _(size: int, batched: Any, a: Any, b: Any) -> Any:
+    return of_right_sides(solve, size, batched, a, b)
+
+
+def of_right_sides(op: Any, size: int, batched: Any, a: Any, b: Any, **params: Any) -> Any:
+    """`op(a, b)` for a batch; where `a` is the same for all, the right sides of all stand beside each other."""
+    if batched[0]:
+        return op(*repeated(size, batched, (a, b)), **params)
+    last = len(b.shape) - 2
+    b = to_axis(b, 0, last)
+    *lead, rows, _, columns = b.shape
+    out = op(a, reshape(b, shape=(*lead, rows, size * columns)), **params)
+    return to_axis(reshape(out, shape=b.shape), last, 0)
+
+
+@solve.def_samples
+def _() -> Any:
+    yield (well_conditioned((3, 3)), uniform((3, 2))), {}
+    yield (well_conditioned((2, 9, 9), dtype="float32"), uniform((2, 9, 1), dtype="float32")), {}
+    yield (well_conditioned((1, 1)), uniform((1, 1))), {}
+    yield (uniform((0, 0)), uniform((0, 3))), {}
+    yield (well_conditioned((2, 2)), uniform((2, 0))), {}
+
+
+# -- factors that several systems share ----------------------------------------------------------------------
+# The pass `factor_once` makes these, of graphs in which all derivatives have been taken.
+@primitive(on_complex=AS_WRITTEN)
+def lu(a: Any) -> tuple[Any, Any]:
+    """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged, as
+    LAPACK does, with that of the number `pivots[i]`, counted from one. Of a singular matrix U has a zero on its
+    diagonal."""
+    from scipy.linalg.lapack import cgetrf, dgetrf, sgetrf, zgetrf
+
+    routine = {"f": sgetrf, "d": dgetrf, "F": cgetrf, "D": zgetrf}[a.dtype.char]
+    factors, pivots = np.empty(a.shape, a.dtype), np.empty(a.shape[:-1], np.int32)
+    for i in np.ndindex(a.shape[:-2] if a.size else (0,)):
+        found, places, _ = routine(a[i])
+        factors[i], pivots[i] = found.T, places + 1
+    return factors, pivots
+
+
+@lu.def_aval
+def _(a: Aval) -> Several:
+    return Several((square("lu", a), Aval(a.shape[:-1], np.dtype("int32"))))
+
+
+lu.def_samples(square_samples)
+
+
+@primitive(on_complex=AS_WRITTEN)
+def lu_solve(factors: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
+    """The matrix y with a @ y = b (a.T @ y = b if `transposed`), where `lu(a)` is given."""
+    from scipy.linalg.lapack import cgetrs, dgetrs, sgetrs, zgetrs
+
+    if np.any(np.diagonal(factors, axis1=-2, axis2=-1) == 0):
+        raise np.linalg.LinAlgError("Singular matrix")
+    routine, out = {"f": sgetrs, "d": dgetrs, "F": cgetrs, "D": zgetrs}[b.dtype.char], np.empty(b.shape, b.dtype)
+    for i in np.ndindex(b.shape[:-2] if b.size else (0,)):
+        out[i], _ = routine(factors[i].T, pivots[i] - 1, b[i], trans=int(transposed))
+    return out
+
+
+@lu_solve.def_aval
+def _(factors: Aval, pivots: Aval, b: Aval, *, transposed: bool) -> Aval:
+    if pivots != Aval(factors.shape[:-1], np.dtype("int32")):
+        raise ShapeError(f"lu_solve: {pivots} are no pivots of {factors}")
+    return _right_side("lu_solve", factors, b)
+
+
+@lu_solve.def_samples
+def _() -> Any:
+    for a, transposed in ((well_conditioned((3, 3)), False), (well_conditioned((2, 9, 9)), True)):
+        yield (*lu.impl(a), uniform((*a.shape[:-1], 2))), {"transposed": transposed}
+    a = well_conditioned((12, 12), dtype="float32")
+    yield (*lu.impl(a), uniform((12, 1), dtype="float32")), {"transposed": False}
+
+
+# -- solve_triangular ------------------------------------------------------------------------------------
+@primitive(on_complex=HOLOMORPHIC)
+def solve_triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    """The matrix y with a @ y = b (a.T @ y = b if `transposed`) for triangular a.
+
+    Only the lower (or upper) triangle of `a` is read; if `unit`, its diagonal counts as ones. A zero on the diagonal
+    gives inf or nan, not an error, as in PyTorch.
+    """
+    from scipy.linalg.blas import ctrsm, dtrsm, strsm, ztrsm
+
+    routine = {"f": strsm, "d": dtrsm, "F": ctrsm, "D": ztrsm}[a.dtype.char]
+    # Fortran sees the transpose of a matrix in row-major order, without a copy.
+    side, trans, out = not lower, not transposed, np.empty(b.shape, b.dtype)
+    for i in np.ndindex(b.shape[:-2] if b.size else (0,)):
+        out[i] = routine(1.0, np.ascontiguousarray(a[i]).T, b[i], lower=side, trans_a=trans, diag=unit)
+    return out
+
+
+@solve_triangular.def_aval
+def _(a: Aval, b: Aval, *, lower: bool, transposed: bool, unit: bool) -> Aval:
+    return _right_side("solve_triangular", a, b)
+
+
+@solve_triangular.def_vjp("a")
+def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    ct_b = solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
+    left, right = (ans, ct_b) if transposed else (ct_b, ans)
+    return _triangle(negative(matmul(left, matrix_transpose(right))), lower, unit)
+
+
+def _triangle(x: Any, lower: bool, unit: bool) -> Any:
+    """What `solve_triangular` reads of a square matrix, 0 elsewhere."""
+    n, off = x.shape[-1], int(unit)
+    if lower:
+        return where(band(n, n, -off), x, 0.0)
+    return where(band(n, n, off - 1), 0.0, x)
+
+
+@solve_triangular.def_vjp("b")
+def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    return solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
+
+
+@solve_triangular.def_jvp
+def _(tangents: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    t_a, t_b = tangents
+    if t_a is not None:
+        t_a = _triangle(t_a, lower, unit)
+        t_b = _less(t_b, matmul(matrix_transpose(t_a) if transposed else t_a, ans))
+    return solve_triangular(a, t_b, lower=lower, transposed=transposed, unit=unit)
+
+
+@solve_triangular.def_batch
+def _(size: int, batched: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    params = {"lower": lower, "transposed": transposed, "unit": unit}
+    return of_right_sides(solve_triangular, size, batched, a, b, **params)
+
+
+@solve_triangular.def_samples
+def _() -> Any:
+    for lower, transposed in ((True, True), (False, True), (False, False)):
+        params = {"lower": lower, "transposed": transposed, "unit": lower == transposed}
+        yield (well_conditioned((3, 3)), uniform((3, 2))), params
+    params = {"lower": True, "transposed": False, "unit": False}
+    yield (well_conditioned((2, 9, 9), dtype="float32"), uniform((2, 9, 1), dtype="float32")), params
+    yield (uniform((0, 0)), uniform((0, 3))), params
+    yield (well_conditioned((2, 2)), uniform((2, 0))), params
+
+
+# -- slogdet ----------------------------------------------------------------------------------------------
+def last_two(x: Any) -> tuple[int, int]:
+    return len(x.shape) - 2, len(x.shape) - 1
+
+
+@primitive(on_complex=AS_WRITTEN)
+def slogdet(x: Any) -> tuple[Any, Any]:
+    """The sign of the determinant, which of real numbers has no derivative, and the logarithm of its magnitude."""
+    sign, log = np.linalg.slogdet(x)
+    return sign, log
+
+
+@slogdet.def_aval
+def _(x: Aval) -> Several:
+    shape = square("slogdet", x).shape[:-2]
+    return Several((Aval(shape, x.dtype), Aval(shape, real_of(x.dtype))))
+
+
+@slogdet.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    ct_sign, ct = cts
+    if x.dtype.kind == "c" and ct_sign is not None:
+        # With t = trace(inv(x) @ dx), log(det) moves by t, so the logarithm of the magnitude by the real part of t, and
+        # the sign along its circle by the imaginary part.
+        along = imag(multiply(ct_sign, conj(ans[0])))
+        ct = complex_(0.0 if ct is None else ct, along)
+    if ct is None:
+        return [None]
+    return [multiply(unreduce(ct, x.shape, last_two(x)), adjoint(inv(x)))]
+
+
+slogdet.def_samples(square_samples)
+
+
+# -- matrix_exp ------------------------------------------------------------------------------------------
+@primitive(on_complex=HOLOMORPHIC)
+def matrix_exp(x: Any) -> Any:
+    """The matrix exponential, by scaling and squaring."""
+    from scipy.linalg import expm
+
+    return expm(x)
+
+
+@matrix_exp.def_aval
+def _(x: Aval) -> Aval:
+    return square("matrix_exp", x)
+
+
+@matrix_exp.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    return along_matrix(matrix_exp, matrix_transpose(x), ct)
+
+
+@matrix_exp.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> Any:
+    return along_matrix(matrix_exp, x, tangents[0])
+
+
+def along_matrix(function: Any, x: Any, t: Any) -> Any:
+    """The derivative of a function of matrices at `x` along `t`: of [[x, t], [0, x]] it has that in its corner.
+
+    R. Mathias, "A chain rule for matrix functions and applications", SIAM J. Matrix Anal. Appl. 17 (1996).
+    """
+    n, last = x.shape[-1], len(x.shape) - 1
+    top, bottom = concatenate(x, t, axis=last), concatenate(zeros_like(x), x, axis=last)
+    return columns(rows(function(concatenate(top, bottom, axis=last - 1)), 0, n), n, 2 * n)
+
+
+@matrix_exp.def_samples
+def _() -> Any:
+    yield (uniform((3, 3), -1, 1),), {}
+    yield (uniform((2, 9, 9), -0.5, 0.5, dtype="float32"),), {}
+    yield (uniform((1, 1)),), {}
+    yield (uniform((0, 0)),), {}

@@ -1,0 +1,222 @@
+"""Products and systems with sparse matrices. As `matrix_functions`, imported where one is made or read.
+
+A matrix is three arrays: of each row, one after the other, the elements (`data`) and their columns (`indices`), and
+where the rows begin (`indptr`), as SciPy keeps a "csr" matrix. A "csc" matrix is the transpose of such a one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise.table import negative
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import reshape, slice, transpose
+from tracegrad.ops.shape.stack_split import stack
+
+__all__ = ["Kept", "solve_with", "sparse_outer", "sparse_product", "sparse_solve"]
+
+
+def _op(f: Any) -> Op:
+    """An op that is in no table: not every array of integers is a place of elements."""
+    code = f.__code__
+    return Op(f.__name__, code.co_varnames[: code.co_argcount], f, f.__doc__ or "", variadic=False, listed=False)
+
+
+# -- products ------------------------------------------------------------------------------------------------------
+@_op
+def sparse_product(data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, turned: bool) -> Any:
+    """The matrix, or its transpose where it is `turned`, times the matrix x; the product has so many rows."""
+    from scipy.sparse import _sparsetools as tools
+
+    out, x = np.zeros((rows, x.shape[1]), x.dtype), np.array(x, order="C")
+    indptr = indptr.astype(indices.dtype, copy=False)
+    name = f"{'csc' if turned else 'csr'}_matvec{'' if x.shape[1] == 1 else 's'}"
+    count = () if x.shape[1] == 1 else (x.shape[1],)
+    getattr(tools, name)(rows, x.shape[0], *count, indptr, indices, data, x.ravel(), out.ravel())
+    return out
+
+
+@sparse_product.def_aval
+def _(data: Aval, indices: Aval, indptr: Aval, x: Aval, *, rows: int, turned: bool) -> Aval:
+    many = x.shape[0] if turned and x.ndim == 2 else rows
+    if x.ndim != 2 or data.shape != indices.shape or data.ndim != 1 or indptr.shape != (many + 1,):
+        raise ShapeError(f"sparse_product of {data}, {indices} and {indptr} with {x}")
+    if data.dtype != x.dtype:
+        raise ShapeError(f"sparse_product wants one dtype, got {data} and {x}")
+    return Aval((rows, x.shape[1]), x.dtype)
+
+
+sparse_product.separately_linear("data", "x")
+
+
+@sparse_product.def_vjp("data")
+def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, turned: bool) -> Any:
+    return sparse_outer(indices, indptr, *((x, ct) if turned else (ct, x)))
+
+
+@sparse_product.def_vjp("x")
+def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, turned: bool) -> Any:
+    return sparse_product(data, indices, indptr, ct, rows=x.shape[0], turned=not turned)
+
+
+@sparse_product.def_batch
+def _(size: int, batched: Any, *operands: Any, rows: int, turned: bool) -> Any:
+    data, indices, indptr, x = operands
+    if any(batched[:3]):
+        return _one_by_one(sparse_product, size, batched, operands, rows=rows, turned=turned)
+    return _beside(size, x, lambda y: sparse_product(data, indices, indptr, y, rows=rows, turned=turned))
+
+
+def _beside(size: int, x: Any, f: Any) -> Any:
+    """What `f` makes of each of a batch of matrices, which are put beside each other."""
+    n, k = x.shape[1:]
+    found = f(reshape(transpose(x, perm=(1, 0, 2)), shape=(n, size * k)))
+    return transpose(reshape(found, shape=(found.shape[0], size, k)), perm=(1, 0, 2))
+
+
+def _one_by_one(op: Any, size: int, batched: Any, operands: Sequence[Any], **params: Any) -> Any:
+    given = repeated(size, batched, operands)
+    return stack(*[op(*[_nth(v, i) for v in given], **params) for i in range(size)], axis=0)
+
+
+def _nth(x: Any, i: int) -> Any:
+    rest = (0,) * (len(x.shape) - 1)
+    row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
+    return reshape(row, shape=x.shape[1:])
+
+
+@_op
+def sparse_outer(indices: Any, indptr: Any, u: Any, v: Any) -> Any:
+    """Of u @ v.T, the elements where the matrix has some."""
+    rows = np.repeat(np.arange(u.shape[0]), np.diff(indptr))
+    return np.sum(u[rows] * v[indices], axis=1, dtype=u.dtype)
+
+
+@sparse_outer.def_aval
+def _(indices: Aval, indptr: Aval, u: Aval, v: Aval) -> Aval:
+    if (
+        u.ndim != 2
+        or v.ndim != 2
+        or u.shape[1] != v.shape[1]
+        or indptr.shape != (u.shape[0] + 1,)
+        or u.dtype != v.dtype
+    ):
+        raise ShapeError(f"sparse_outer of {u} and {v} at {indices} and {indptr}")
+    return Aval(indices.shape, u.dtype)
+
+
+sparse_outer.separately_linear("u", "v")
+
+
+@sparse_outer.def_vjp("u")
+def _(ct: Any, ans: Any, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
+    return sparse_product(ct, indices, indptr, v, rows=u.shape[0], turned=False)
+
+
+@sparse_outer.def_vjp("v")
+def _(ct: Any, ans: Any, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
+    return sparse_product(ct, indices, indptr, u, rows=v.shape[0], turned=True)
+
+
+@sparse_outer.def_batch
+def _(size: int, batched: Any, *operands: Any) -> Any:
+    return _one_by_one(sparse_outer, size, batched, operands)
+
+
+# -- systems -------------------------------------------------------------------------------------------------------
+@_op
+def sparse_solve(data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, trans: bool, factored: bool) -> Any:
+    """The x with A @ x = b, or A.T @ x = b: as `spsolve` finds it, or `splu`, whose last factors are kept."""
+    from scipy import sparse
+    from scipy.sparse import linalg
+
+    matrix = (sparse.csc_array if csc else sparse.csr_array)((data, indices, indptr), shape=(b.shape[0],) * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", linalg.MatrixRankWarning)
+        if factored:
+            return _factors(matrix).solve(np.asarray(b, np.float64), "T" if trans else "N").astype(b.dtype)
+        found = linalg.spsolve(matrix.T if trans else matrix, b[:, 0] if b.shape[1] == 1 else b)
+        return np.asarray(found, b.dtype).reshape(b.shape)
+
+
+_LAST: list[Any] = [None, None]
+
+
+def _factors(matrix: Any) -> Any:
+    from scipy.sparse import linalg
+
+    known, found = _LAST
+    key = matrix.format, *(x.tobytes() for x in (matrix.data, matrix.indices, matrix.indptr))
+    if known != key:
+        found = linalg.splu(matrix.tocsc())
+        _LAST[:] = key, found
+    return found
+
+
+@sparse_solve.def_aval
+def _(data: Aval, indices: Aval, indptr: Aval, b: Aval, **params: Any) -> Aval:
+    if b.ndim != 2 or data.shape != indices.shape or indptr.shape != (b.shape[0] + 1,) or data.dtype != b.dtype:
+        raise ShapeError(f"sparse_solve of {data}, {indices} and {indptr} with {b}")
+    return b
+
+
+@sparse_solve.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, trans: bool,
+      factored: bool) -> list[Any]:  # fmt: skip
+    share = sparse_solve(data, indices, indptr, ct, csc=csc, trans=not trans, factored=factored)
+    found: dict[int, Any] = {3: share}
+    if 0 in wanted:
+        sides = (ans, share) if csc != trans else (share, ans)
+        found[0] = negative(sparse_outer(indices, indptr, *sides))
+    return [found.get(i) for i in wanted]
+
+
+@sparse_solve.def_batch
+def _(size: int, batched: Any, *operands: Any, **params: Any) -> Any:
+    data, indices, indptr, b = operands
+    if any(batched[:3]):
+        return _one_by_one(sparse_solve, size, batched, operands, **params)
+    return _beside(size, b, lambda y: sparse_solve(data, indices, indptr, y, **params))
+
+
+class Kept:
+    """Factors of SciPy's, which are what they are as long as they are kept."""
+
+    def __init__(self, factors: Any):
+        self.factors = factors
+
+    def __repr__(self) -> str:
+        return repr(f"SuperLU {id(self.factors)}")
+
+
+@_op
+def solve_with(b: Any, *, kept: Kept, trans: bool) -> Any:
+    """The x with A @ x = b, or A.T @ x = b, where SciPy has factored A."""
+    return kept.factors.solve(np.asarray(b, order="F"), "T" if trans else "N")
+
+
+@solve_with.def_aval
+def _(b: Aval, *, kept: Kept, trans: bool) -> Aval:
+    if b.ndim != 2 or b.shape[0] != kept.factors.shape[0] or b.dtype != np.float64:
+        raise ShapeError(f"factors of a matrix of {kept.factors.shape} cannot solve for {b}")
+    return b
+
+
+solve_with.linear_in("b")
+
+
+@solve_with.def_vjp("b")
+def _(ct: Any, ans: Any, b: Any, *, kept: Kept, trans: bool) -> Any:
+    return solve_with(ct, kept=kept, trans=not trans)
+
+
+@solve_with.def_batch
+def _(size: int, batched: Any, b: Any, **params: Any) -> Any:
+    return _beside(size, b, lambda y: solve_with(y, **params))

@@ -1,0 +1,1 @@
+"""Ops of neural networks: activations, correlations, patches, and losses."""

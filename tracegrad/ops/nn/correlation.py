@@ -1,0 +1,95 @@
+"""The sums of products of a row with the windows of a longer one: what convolutions of vectors are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.core.forms import Compose
+from tracegrad.ops.core.op import HOLOMORPHIC, Op, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, reshape
+
+__all__ = ["correlation", "long_correlation"]
+
+# Windows of more elements, if there are as many of them, are quicker multiplied by NumPy than by a kernel.
+MOST_FUSED = 64
+
+
+def _parts(x: Any, v: Any) -> Any:
+    *lead, n = x.shape
+    m = v.shape[-1]
+    if MOST_FUSED < m <= n - m + 1:
+        return long_correlation(x, v)
+    rank, ones = len(lead), (1,) * len(lead)
+    at = {"start": (0,) * (rank + 1), "step": (1,) * (rank + 1), "gap": (1,) * (rank + 1)}
+    windows = patches(x, counts=(*lead, n - m + 1), sizes=(*ones, m), **at)
+    windows = reshape(windows, shape=(*lead, n - m + 1, m)) if lead else windows
+    beside = broadcast_to(reshape(v, shape=(*lead, 1, m)), shape=windows.shape)
+    return reduce_sum(multiply(windows, beside), axes=(rank + 1,))
+
+
+def _correlated(x: Any, v: Any) -> Any:
+    v = np.conj(v)  # of which NumPy takes the conjugate
+    if x.ndim == 1:
+        return np.correlate(x, v, "valid")
+    out = np.empty((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
+    for i in np.ndindex(x.shape[:-1]):
+        out[i] = np.correlate(x[i], v[i], "valid")
+    return out
+
+
+@primitive(Compose(_parts), on_complex=HOLOMORPHIC)
+def correlation(x: Any, v: Any) -> Any:
+    """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
+    return _correlated(x, v)
+
+
+@primitive(on_complex=HOLOMORPHIC)
+def long_correlation(x: Any, v: Any) -> Any:
+    """The same, which compiled code calls NumPy for."""
+    return _correlated(x, v)
+
+
+def _declare(op: Op, *sizes: tuple[int, int]) -> None:
+    @op.def_aval
+    def _(x: Aval, v: Aval) -> Aval:
+        if not x.ndim or x.shape[:-1] != v.shape[:-1] or not 1 <= v.shape[-1] <= x.shape[-1]:
+            raise ShapeError(f"{op.name} wants rows, and shorter ones to multiply windows with, got {x} and {v}")
+        if x.dtype != v.dtype:
+            raise DTypeError(f"{op.name} wants one dtype, got {x} and {v}")
+        return Aval((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
+
+    op.separately_linear("x", "v")
+
+    @op.def_vjp("x")
+    def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
+        # x[i + j] meets v[j] in window i: the cotangents, with room at both ends, meet v from behind.
+        rank, m = len(x.shape), v.shape[-1]
+        room = (*(0,) * (rank - 1), m - 1)
+        wide = pad(ct, low=room, high=room, interior=(0,) * rank, value=0.0) if m > 1 else ct
+        return correlation(wide, flip(v, axes=(rank - 1,)))
+
+    @op.def_vjp("v")
+    def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
+        return correlation(x, ct)
+
+    @op.def_batch
+    def _(size: int, batched: Any, x: Any, v: Any) -> Any:
+        return op(*repeated(size, batched, (x, v)))
+
+    @op.def_samples
+    def _() -> Any:
+        for n, m in sizes:
+            yield (uniform((n,)), uniform((m,), seed=1)), {}
+        yield (uniform((2, 9), dtype="float32"), uniform((2, 4), seed=1, dtype="float32")), {}
+
+
+_declare(correlation, (4, 3), (30, 11), (180, 80))
+_declare(long_correlation, (30, 11))

@@ -1,0 +1,116 @@
+"""The windows of an array, as convolutions read them: each element of a window at its place beside that of the window.
+
+Nobody writes this op: sums of products of windows become it when they are recorded (`tracegrad.rolling.convolved`).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.forms import Move
+from tracegrad.ops.core.index_maps import Read
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import accumulate
+from tracegrad.ops.shape.fill import zeros_like
+from tracegrad.ops.shape.linear import concatenate, pad, reshape, slice, transpose
+
+__all__ = ["patches"]
+
+Ints = tuple[int, ...]
+
+
+@primitive(Move(partial=True))
+def patches(x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+    """Element `(*p, *q)` is `x[start + step * p + gap * q]`: of `counts` windows along each axis, `sizes` elements."""
+    first = x[tuple(np.s_[a:] for a in start)]
+    strides = [s * k for steps in (step, gap) for s, k in zip(x.strides, steps)]
+    return np.lib.stride_tricks.as_strided(first, (*counts, *sizes), strides, writeable=False).copy()
+
+
+@patches.def_aval
+def _(x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+    if not all(len(p) == x.ndim for p in (counts, sizes, start, step, gap)):
+        raise ShapeError(f"patches wants a number for each axis of {x}")
+    if min((*sizes, *step, *gap), default=1) < 1 or min((*start, *counts), default=0) < 0:
+        raise ShapeError("patches wants windows with elements, and steps forwards")
+    for n, c, s, a, k, g in zip(x.shape, counts, sizes, start, step, gap):
+        if c and a + (c - 1) * k + (s - 1) * g >= n:
+            raise ShapeError(f"patches reads beyond the end of {x}")
+    return Aval((*counts, *sizes), x.dtype)
+
+
+patches.linear_in("x")
+
+
+@patches.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+    rank = len(counts)
+    # Along axes with several windows of several elements these overlap: one element of all windows after the other.
+    shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
+    kept = [1 if m > 1 else s for m, s in zip(shared, sizes)]
+    apart = [k if c > 1 else g for c, k, g in zip(counts, step, gap)]
+    # There, elements of x whose places leave the same remainder are the same elements of windows, side by side.
+    classes = [k if m > 1 else 1 for m, k in zip(shared, apart)]
+    within = [1 if m > 1 else k for m, k in zip(shared, apart)]
+    lengths = [-(-n // r) for n, r in zip(x.shape, classes)]
+    order = tuple(axis for pair in zip(range(rank), range(rank, 2 * rank)) for axis in pair)
+    totals: dict[Ints, Any] = {}
+    for at in product(*map(range, shared)):
+        part = ct
+        if math.prod(shared) > 1:
+            stop = (*counts, *(q + s for q, s in zip(at, kept)))
+            part = slice(ct, start=(0,) * rank + at, stop=stop, step=(1,) * (2 * rank))
+        part = reshape(transpose(part, perm=order), shape=tuple(c * s for c, s in zip(counts, kept)))
+        first = [a + g * q for a, g, q in zip(start, gap, at)]
+        low = tuple(a // r for a, r in zip(first, classes))
+        high = tuple(n - a - (k * (m - 1) + 1 if m else 0) for n, a, k, m in zip(lengths, low, within, part.shape))
+        part = pad(part, low=low, high=high, interior=tuple(k - 1 for k in within), value=0)
+        rest = tuple(a % r for a, r in zip(first, classes))
+        totals[rest] = accumulate(totals[rest], part) if rest in totals else part
+    return _interleaved(totals, classes, x.shape)
+
+
+def _interleaved(parts: dict[Ints, Any], classes: list[int], shape: Ints) -> Any:
+    """The array of which each part has the elements whose places leave certain remainders; zero where there is none."""
+    some = next(iter(parts.values()))
+    column = tuple(n for m in some.shape for n in (m, 1))
+
+    def beside(rest: Ints) -> Any:
+        axis = len(rest)
+        if axis == len(classes):
+            return reshape(parts[rest] if rest in parts else zeros_like(some), shape=column)
+        columns = [beside((*rest, r)) for r in range(classes[axis])]
+        return concatenate(*columns, axis=2 * axis + 1) if len(columns) > 1 else columns[0]
+
+    whole = reshape(beside(()), shape=tuple(n * r for n, r in zip(some.shape, classes)))
+    return slice(whole, start=(0,) * len(shape), stop=shape, step=(1,) * len(shape))
+
+
+@patches.def_reads
+def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Ints, step: Ints, gap: Ints, **_: Any) -> Any:
+    p, q = index[: len(start)], index[len(start) :]
+    along = zip(start, step, gap, p, q)
+    return [Read(0, tuple(size(a) + size(k) * i + size(g) * j for a, k, g, i, j in along))]
+
+
+@patches.def_batch
+def _(size: int, batched: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+    ahead = {"start": (0, *start), "step": (1, *step), "gap": (1, *gap)}
+    found = patches(x, counts=(size, *counts), sizes=(1, *sizes), **ahead)
+    return reshape(found, shape=(size, *counts, *sizes))
+
+
+@patches.def_samples
+def _() -> Any:
+    plain = {"start": (0, 0, 0), "step": (1, 1, 1), "gap": (1, 1, 1)}
+    yield (uniform((5, 6, 2)),), {"counts": (3, 4, 1), "sizes": (3, 3, 2), **plain}
+    yield (uniform((20, 14)),), {"counts": (5, 6), "sizes": (3, 2), "start": (1, 0), "step": (2, 2), "gap": (3, 1)}
+    yield (uniform((12,)),), {"counts": (1,), "sizes": (4,), "start": (2,), "step": (1,), "gap": (3,)}
+    yield (uniform((3, 20)),), {"counts": (3, 18), "sizes": (1, 3), "start": (0, 0), "step": (1, 1), "gap": (1, 1)}

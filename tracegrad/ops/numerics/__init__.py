@@ -1,0 +1,1 @@
+"""Accurate scalar functions, by pairs of floats where one is not enough."""

@@ -1,0 +1,208 @@
+"""The logarithm of the gamma function and its derivatives, with their digits next to their roots and left of 0.
+
+lgamma: from 1/2 to 5/2 it is (x - 1) * (x - 2) * p((x - 5/4) / (x + 1)), p interpolating at Chebyshev's points, for a
+relative error under 2**-56, and SciPy's right of that.
+
+Left of 0 all are told by what they are at y = 1 - x: log(pi / abs(sin(pi*x))) - lgamma(y), digamma(y) -
+pi * cot(pi*x), and pi**2 / sin(pi*x)**2 - trigamma(y). Where these differences cancel, next to the roots between
+negative whole numbers, both terms are computed in two words, those at y by Stirling's series (DLMF 5.11.1 and 5.11.2)
+at y + 12. At the numbers next to three roots two words are not enough: lgamma is a power series about the root there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops.numerics.accurate import cospi, in_double, polynomial, sinpi
+from tracegrad.ops.numerics.double_double import (
+    Words,
+    add,
+    divide,
+    in_two_words,
+    log,
+    multiply,
+    series,
+    sine_and_cosine,
+)
+
+__all__ = ["digamma", "lgamma", "trigamma"]
+
+BETWEEN = (
+    0.5241164609163369,
+    -0.4152563649828362,
+    0.06348268380928447,
+    -0.09876754712660431,
+    0.02470338563319271,
+    -0.04116226678895408,
+    0.010139290577691158,
+    -0.020521422969994846,
+    0.004018677235279147,
+    -0.011329994195239184,
+    0.0012867910590866557,
+    -0.006737514544083022,
+    4.8952034124326345e-05,
+    -0.004260269833936313,
+    -0.0004769923421324052,
+    -0.0028597270592145307,
+    -0.0007993837395979,
+    -0.001992681610480415,
+    -0.00031457149290121326,
+    -0.0012942744339286645,
+    -0.0017322340867545805,
+    -0.0019703251722606335,
+)
+
+
+PI = (3.141592653589793, 1.2246467991473532e-16)
+HALF_LOG_OF_TWO_PI = (0.9189385332046728, -3.8782941580672414e-17)
+SHIFT = 12
+# B(2), B(4), ...: enough of them for 2**-106 at 13.
+BERNOULLI = [
+    (1, 6),
+    (-1, 30),
+    (1, 42),
+    (-1, 30),
+    (5, 66),
+    (-691, 2730),
+    (7, 6),
+    (-3617, 510),
+    (43867, 798),
+    (-174611, 330),
+    (854513, 138),
+    (-236364091, 2730),
+    (8553103, 6),
+    (-23749461029, 870),
+    (8615841276005, 14322),
+    (-7709321041217, 510),
+    (2577687858367, 6),
+    (-26315271553053477373, 1919190),
+    (2929993913841559, 6),
+    (-261082718496449122051, 13530),
+    (1520097643918070802691, 1806),
+    (-27833269579301024235023, 690),
+    (596451111593912163277961, 282),
+    (-5609403368997817686249127547, 46410),
+    (495057205241079648212477525, 66),
+    (-801165718135489957347924991853, 1590),
+]
+STIRLING = [in_two_words(p, q * 2 * k * (2 * k - 1)) for k, (p, q) in enumerate(BERNOULLI, 1)]
+STIRLING_SLOPE = [in_two_words(-p, q * 2 * k) for k, (p, q) in enumerate(BERNOULLI, 1)]
+
+
+# Roots of lgamma, of two words each, and the powers of its series there from the first one on.
+ROOTS: list[tuple[Words, tuple[float, ...]]] = [
+    ((-2.4570247382208006, -3.7075610815513266e-17), (1.5156034480216574, 4.8583209516339965, 1.41129114307798)),
+    ((-2.7476826467274127, 9.055340329338315e-17), (-1.9143501856115988, 9.575189475709667, -20.095134916842603)),
+    ((-3.955294284858598, -1.999428391746348e-17), (-20.725060845803707, 251.7146825868894, -3730.6047156806126)),
+]
+# Within this distance of a root the next power is below 2**-54 of the sum.
+NEXT_TO_ROOT = 2.0**-24
+
+
+@in_double
+def lgamma(x: Any) -> Any:
+    """log(abs(gamma(x)))"""
+    import scipy.special
+
+    found = np.asarray(scipy.special.gammaln(x))
+    near = np.abs(x - 1.5) < 1
+    if near.any():
+        x_near = x[near]
+        found[near] = (x_near - 1) * (x_near - 2) * polynomial(BETWEEN, (x_near - 1.25) / (x_near + 1)) + 0.0
+    return _left_of_zero(x, found, _reflected_lgamma)
+
+
+@in_double
+def digamma(x: Any) -> Any:
+    """The logarithmic derivative of gamma(x)."""
+    import scipy.special
+
+    return _left_of_zero(x, np.asarray(scipy.special.digamma(x)), _reflected_digamma)
+
+
+@in_double
+def trigamma(x: Any) -> Any:
+    """The derivative of digamma(x)."""
+    import scipy.special
+
+    return _left_of_zero(x, np.asarray(scipy.special.polygamma(1, np.maximum(x, 0))), _reflected_trigamma)
+
+
+def _left_of_zero(x: Any, found: Any, reflected: Any) -> Any:
+    """`found`, replaced where x is negative and no whole number."""
+    left = (x < 0) & (x != np.rint(x))
+    if left.any():
+        found[left] = reflected(x[left])
+    return found
+
+
+def _reflected_lgamma(x: Any) -> Any:
+    sine, y = np.log(np.pi / np.abs(sinpi(x))), lgamma(1 - x)
+    return _told_apart(x, sine, y, _lgamma_in_two_words)
+
+
+def _reflected_digamma(x: Any) -> Any:
+    import scipy.special
+
+    return _told_apart(x, scipy.special.digamma(1 - x), np.pi * (cospi(x) / sinpi(x)), _digamma_in_two_words)
+
+
+def _reflected_trigamma(x: Any) -> Any:
+    import scipy.special
+
+    return np.square(np.pi / sinpi(x)) - scipy.special.polygamma(1, 1 - x)
+
+
+def _told_apart(x: Any, a: Any, b: Any, in_two_words: Any) -> Any:
+    """a - b, from numbers of two words where that cancels."""
+    difference = np.asarray(a - b)
+    cancels = np.abs(difference) < 0.75 * np.maximum(np.abs(b), 1)  # or a loses what 1 - x has
+    if cancels.any():
+        difference[cancels] = in_two_words(x[cancels])
+    return difference
+
+
+def _digamma_in_two_words(x: Any) -> Any:
+    sine, cosine = _at_turn(x)
+    y = add((1.0, 0.0), (-x, 0.0))
+    total = multiply(PI, divide((-cosine[0], -cosine[1]), sine))
+    for k in range(SHIFT):
+        total = add(total, divide((-1.0, 0.0), add(y, (float(k), 0.0))))
+    z = add(y, (float(SHIFT), 0.0))
+    inverse = divide((1.0, 0.0), z)
+    square = multiply(inverse, inverse)
+    total = add(total, multiply(square, series(STIRLING_SLOPE, square)))
+    return add(add(total, log(z)), (-0.5 * inverse[0], -0.5 * inverse[1]))[0]
+
+
+def _lgamma_in_two_words(x: Any) -> Any:
+    sine, _ = _at_turn(x)
+    y = add((1.0, 0.0), (-x, 0.0))
+    product: Words = PI
+    for k in range(SHIFT):
+        product = multiply(product, add(y, (float(k), 0.0)))
+    z = add(y, (float(SHIFT), 0.0))
+    inverse = divide((1.0, 0.0), z)
+    stirling = add(multiply(inverse, series(STIRLING, multiply(inverse, inverse))), HALF_LOG_OF_TWO_PI)
+    stirling = add(add(stirling, multiply(add(z, (-0.5, 0.0)), log(z))), (-z[0], -z[1]))
+    size = np.where(sine[0] < 0, -1.0, 1.0)
+    found = add(log(divide(product, (sine[0] * size, sine[1] * size))), (-stirling[0], -stirling[1]))[0]
+    for (high, low), powers in ROOTS:
+        gap = (x - high) - low
+        found = np.where(np.abs(gap) < NEXT_TO_ROOT, gap * np.polyval(powers[::-1], gap), found)
+    return found
+
+
+def _at_turn(x: Any) -> tuple[Words, Words]:
+    """sin(pi * t) and cos(pi * t) for what t is left of x without whole numbers."""
+    turn = x - np.rint(x)
+    size = np.abs(turn)
+    steep = size > 0.25
+    (sine, sine_low), (cosine, cosine_low) = sine_and_cosine(multiply(PI, (np.where(steep, 0.5 - size, size), 0.0)))
+    sign = np.where(turn < 0, -1.0, 1.0)
+    return (
+        (sign * np.where(steep, cosine, sine), sign * np.where(steep, cosine_low, sine_low)),
+        (np.where(steep, sine, cosine), np.where(steep, sine_low, cosine_low)),
+    )

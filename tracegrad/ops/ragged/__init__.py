@@ -1,0 +1,1 @@
+"""Ops on arrays of which only a part is valid."""

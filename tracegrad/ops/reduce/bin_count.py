@@ -1,0 +1,45 @@
+"""How many bins a histogram has, by NumPy's estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.shape.batching import repeated
+
+__all__ = ["bin_count"]
+
+
+@primitive()
+def bin_count(x: Any, bounds: Any, *, how: str) -> Any:
+    """The number of bins that `np.histogram_bin_edges` gives each row by the estimator `how`, between its two bounds,
+    or between the extrema where there are no bounds."""
+    found = np.empty(x.shape[:-1], np.int64)
+    for at in np.ndindex(found.shape):
+        found[at] = len(np.histogram_bin_edges(x[at], how, tuple(sorted(bounds[at])) or None)) - 1
+    return found
+
+
+@bin_count.def_aval
+def _(x: Aval, bounds: Aval, *, how: str) -> Aval:
+    if not x.ndim or bounds.shape not in ((*x.shape[:-1], 0), (*x.shape[:-1], 2)):
+        raise ShapeError(f"bin_count wants rows and two bounds or none of each, got {x} and {bounds}")
+    return Aval(x.shape[:-1], np.dtype(np.int64))
+
+
+@bin_count.def_batch
+def _(size: int, batched: Any, x: Any, bounds: Any, *, how: str) -> Any:
+    return bin_count(*repeated(size, batched, (x, bounds)), how=how)
+
+
+@bin_count.def_samples
+def _() -> Any:
+    yield (uniform((40,)), np.zeros(0)), {"how": "auto"}
+    yield (uniform((9,), dtype="float32"), np.array([-1.0, 1.0])), {"how": "fd"}
+    yield (uniform((2, 3, 12)), np.zeros((2, 3, 0))), {"how": "scott"}
+    yield (integers((30,), -9, 9), np.zeros(0)), {"how": "sturges"}

@@ -1,0 +1,69 @@
+"""The maximum of which the first of equal elements has the derivative, where `reduce_max` divides it among them.
+
+It is what PyTorch's pooling means. The axes stay as they are: windows that tile an array are a reshape of it, which
+compiled code reads where it lies, and one axis for all places of a window would be a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import equal, logical_or, not_equal, where
+from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
+from tracegrad.ops.shape.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
+
+__all__ = ["first_max", "first_place"]
+
+
+@primitive()
+def first_max(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The maximum of `x` over `axes`; nan if there is one. Of equal elements the first has the derivative."""
+    return np.max(x, axis=axes)
+
+
+def first_place(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
+    """The number, int32 and in row-major order of `axes`, of the first element that is `best`, the maximum, or nan."""
+    hit = logical_or(equal(x, unreduce(best, x.shape, axes)), not_equal(x, x))
+    return reduce_min(where(hit, _numbers(x, axes), count_of(x, axes)), axes=axes)
+
+
+def _numbers(x: Any, axes: tuple[int, ...]) -> Any:
+    numbers = arange(start=0, step=1, length=count_of(x, axes), dtype="int32")
+    within = tuple(n if a in axes else 1 for a, n in enumerate(x.shape))
+    return broadcast_to(reshape(numbers, shape=within), shape=x.shape)
+
+
+def _is_first(ans: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    return equal(unreduce(first_place(x, ans, axes), x.shape, axes), _numbers(x, axes))
+
+
+@first_max.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return Aval(reduced_shape(x.shape, axes), x.dtype)
+
+
+@first_max.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return reduce_max(x, axes=axes)
+
+
+@first_max.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return where(_is_first(ans, x, axes), unreduce(ct, x.shape, axes), 0.0)
+
+
+@first_max.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return reduce_sum(where(_is_first(ans, x, axes), tangents[0], 0.0), axes=axes)
+
+
+@first_max.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,)}
+    yield (uniform((3, 2, 20, 2), dtype="float32"),), {"axes": (1, 3)}
+    yield (uniform((20, 3)),), {"axes": (0, 1)}

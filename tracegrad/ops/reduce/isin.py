@@ -1,0 +1,42 @@
+"""Which integers are among others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import integers
+
+__all__ = ["is_member"]
+
+
+@primitive()
+def is_member(x: Any, tests: Any) -> Any:
+    """Of each integer of `x` whether it is among `tests`, which have some of the leading axes of `x` and one more."""
+    lead = tests.shape[:-1]
+    if not lead:
+        return np.isin(x, tests)
+    out = np.empty(x.shape, bool)
+    for i in np.ndindex(lead):
+        out[i] = np.isin(x[i], tests[i])
+    return out
+
+
+@is_member.def_aval
+def _(x: Aval, tests: Aval) -> Aval:
+    if not tests.ndim or x.shape[: tests.ndim - 1] != tests.shape[:-1]:
+        raise ShapeError(f"is_member: {tests} have other leading axes than {x}")
+    if x.dtype != tests.dtype or x.dtype.kind not in "iu":
+        raise DTypeError(f"is_member: integers of one dtype are wanted, got {x} and {tests}")
+    return Aval(x.shape, np.dtype(np.bool_))
+
+
+@is_member.def_samples
+def _() -> Any:
+    yield (integers((3, 4), -9, 9), integers((5,), -9, 9, seed=1)), {}
+    yield (integers((2, 20), 0, 99, dtype="uint8"), integers((2, 30), 0, 99, seed=1, dtype="uint8")), {}
+    yield (integers((20,), -9, 9, dtype="int32"), integers((1,), -9, 9, seed=1, dtype="int32")), {}

@@ -1,0 +1,277 @@
+"""Elements at places of the sorted order, without sorting the others, and running extrema.
+
+Which of equal elements is meant is not said; each place has one, to which its derivative belongs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.forms import Compose
+from tracegrad.ops.core.op import AS_WRITTEN, Op, Several, primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin
+from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
+
+__all__ = [
+    "argpartition", "argselect", "argselect_at", "cummax", "cummin", "partition", "partitioned_values", "select",
+    "select_at",
+]  # fmt: skip
+
+Places = tuple[int, ...]
+
+
+def _all_places(index: Any, axis: int) -> list[Any]:
+    """The indices along all axes of the elements at `index` along `axis`."""
+    shape = index.shape
+
+    def own(d: int) -> Any:
+        along = arange(start=0, step=1, length=shape[d], dtype="int64")
+        return broadcast_to(reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)])), shape=shape)
+
+    return [index if d == axis else own(d) for d in range(len(shape))]
+
+
+def _taken(x: Any, index: Any, axis: int) -> Any:
+    return gather(x, *_all_places(index, axis), axes=tuple(range(len(x.shape))))
+
+
+def _put_back(ct: Any, index: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    return scatter_add(ct, *_all_places(index, axis), shape=shape, axes=tuple(range(len(shape))))
+
+
+# -- select ------------------------------------------------------------------------------------------------------
+def _shape(x: Aval, places: Places) -> tuple[int, ...]:
+    if not x.ndim or not places or not all(0 <= k < x.shape[-1] for k in places):
+        raise ShapeError(f"select: {x} has no places {places} along its last axis")
+    return (*x.shape[:-1], len(places))
+
+
+@primitive(on_complex=AS_WRITTEN)
+def argselect(x: Any, *, places: Places) -> Any:
+    """The indices along the last axis of the elements at `places` of the sorted order."""
+    return np.argpartition(x, places, axis=-1)[..., list(places)]
+
+
+@argselect.def_aval
+def _(x: Aval, *, places: Places) -> Aval:
+    return Aval(_shape(x, places), np.dtype(np.int64))
+
+
+@primitive(on_complex=AS_WRITTEN)
+def select(x: Any, *, places: Places) -> Any:
+    """The elements at `places` of the sorted order along the last axis; nan counts as the largest."""
+    return np.partition(x, places, axis=-1)[..., list(places)]
+
+
+@select.def_aval
+def _(x: Aval, *, places: Places) -> Aval:
+    return Aval(_shape(x, places), x.dtype)
+
+
+@select.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, places: Places) -> Any:
+    return _put_back(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
+
+
+@select.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, places: Places) -> Any:
+    return _taken(tangents[0], argselect(x, places=places), len(x.shape) - 1)
+
+
+def _samples() -> Any:
+    yield (uniform((3, 4)),), {"places": (1, 3)}
+    yield (uniform((21,), dtype="float32"),), {"places": (10,)}
+    yield (integers((20, 3), 0, 5),), {"places": (2, 0)}
+
+
+for _op in (argselect, select):
+    _op.def_samples(_samples)
+
+
+# -- select_at ---------------------------------------------------------------------------------------------------
+def _rows_at(partition: Any, x: Any, places: Any) -> Any:
+    """What a partition of each row has at the places of that row."""
+    if not places.size:
+        return partition(x[..., :1], 0, axis=-1)[..., :0].reshape(places.shape)
+    flat = places.reshape(-1, places.shape[-1])
+    if (flat == flat[:1]).all():
+        return partition(x, np.unique(flat[0]), axis=-1)[..., flat[0]]
+    rows = x.reshape(-1, x.shape[-1])
+    return np.stack([partition(row, np.unique(k))[k] for row, k in zip(rows, flat)]).reshape(places.shape)
+
+
+@primitive()
+def argselect_at(x: Any, places: Any) -> Any:
+    """The indices along the last axis of the elements at `places` of the sorted order of each row."""
+    return _rows_at(np.argpartition, x, places)
+
+
+@primitive()
+def select_at(x: Any, places: Any) -> Any:
+    """The elements at `places` of the sorted order of each row; nan counts as the largest."""
+    return _rows_at(np.partition, x, places)
+
+
+def _shape_at(x: Aval, places: Aval) -> tuple[int, ...]:
+    if not x.ndim or places.dtype.kind != "i" or x.shape[:-1] != places.shape[:-1] or not x.shape[-1]:
+        raise ShapeError(f"select_at: {places} are no places in the rows of {x}")
+    return places.shape
+
+
+@argselect_at.def_aval
+def _(x: Aval, places: Aval) -> Aval:
+    return Aval(_shape_at(x, places), np.dtype(np.int64))
+
+
+@select_at.def_aval
+def _(x: Aval, places: Aval) -> Aval:
+    return Aval(_shape_at(x, places), x.dtype)
+
+
+@select_at.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, places: Any) -> Any:
+    return _put_back(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
+
+
+@select_at.def_jvp
+def _(tangents: Any, ans: Any, x: Any, places: Any) -> Any:
+    return _taken(tangents[0], argselect_at(x, places), len(x.shape) - 1)
+
+
+def _samples_at() -> Any:
+    yield (uniform((3, 4)), integers((3, 2), 0, 4)), {}
+    yield (uniform((21,), dtype="float32"), integers((3,), 0, 21)), {}
+    yield (uniform((0, 4)), integers((0, 2), 0, 4)), {}
+
+
+for _op in (argselect_at, select_at):
+    _op.def_samples(_samples_at)
+
+
+# -- partitions --------------------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def argpartition(x: Any, *, places: Places, axis: int) -> Any:
+    """Indices along `axis` that put each element of `places` where it is in the sorted order, what is less before."""
+    return np.argpartition(x, places, axis=axis)
+
+
+@argpartition.def_aval
+def _(x: Aval, *, places: Places, axis: int) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    if not places or not all(0 <= k < x.shape[axis] for k in places):
+        raise ShapeError(f"argpartition: {x} has no places {places} along axis {axis}")
+    return Aval(x.shape, np.dtype(np.int64))
+
+
+def _partition_samples() -> Any:
+    yield (uniform((3, 4)),), {"places": (1, 3), "axis": 1}
+    yield (uniform((21, 2), dtype="float32"),), {"places": (10,), "axis": 0}
+
+
+argpartition.def_samples(_partition_samples)
+
+
+def _partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+    index = argpartition(x, places=places, axis=axis)
+    return _taken(x, index, axis), index
+
+
+@primitive(Compose(_partition, moves=True), on_complex="")
+def partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+    """`x` with each element of `places` along `axis` where it is in the sorted order, what is less before; and the
+    indices, those of `argpartition`."""
+    index = argpartition.impl(x, places=places, axis=axis)
+    return np.take_along_axis(x, index, axis), index
+
+
+@partition.def_aval
+def _(x: Aval, *, places: Places, axis: int) -> Several:
+    return Several((x, argpartition.aval(x, places=places, axis=axis)))
+
+
+@partition.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, *, places: Places, axis: int) -> list[Any]:
+    return [_put_back(cts[0], ans[1], axis, x.shape)]
+
+
+@partition.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+    return _taken(tangents[0], ans[1], axis), None
+
+
+@primitive()
+def partitioned_values(x: Any, *, places: Places, axis: int) -> Any:
+    """The first of `partition`, which NumPy finds sooner without indices; within the parts elements have another
+    order."""
+    return np.partition(x, places, axis=axis)
+
+
+@partitioned_values.def_aval
+def _(x: Aval, *, places: Places, axis: int) -> Aval:
+    argpartition.aval(x, places=places, axis=axis)
+    return x
+
+
+@partitioned_values.def_into
+def _(out: Any, x: Any, *, places: Places, axis: int) -> None:
+    out[...] = x
+    out.partition(places, axis=axis)
+
+
+def _by_rank(x: Any, axis: int) -> Any:
+    return argsort(x, axis=axis, descending=False, stable=True)
+
+
+@partitioned_values.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, places: Places, axis: int) -> Any:
+    # What is where in which order only the answer says.
+    return _put_back(_taken(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
+
+
+partition.def_samples(_partition_samples)
+partitioned_values.def_samples(_partition_samples)
+partition.def_alone(0)(partitioned_values)
+
+
+# -- running extrema ---------------------------------------------------------------------------------------------
+@primitive()
+def cummax(x: Any, *, axis: int) -> Any:
+    """The maximum so far along `axis`, nan from the first one on."""
+    return np.maximum.accumulate(x, axis=axis)
+
+
+@primitive()
+def cummin(x: Any, *, axis: int) -> Any:
+    """The minimum so far along `axis`, nan from the first one on."""
+    return np.minimum.accumulate(x, axis=axis)
+
+
+def _running(op: Op, place: Op) -> None:
+    @op.def_aval
+    def _(x: Aval, *, axis: int) -> Aval:
+        reduced_shape(x.shape, (axis,))
+        return x
+
+    @op.def_vjp("x")
+    def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+        return _put_back(ct, place(x, axis=axis), axis, x.shape)
+
+    @op.def_jvp
+    def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+        return _taken(tangents[0], place(x, axis=axis), axis)
+
+    @op.def_samples
+    def _() -> Any:
+        yield (uniform((3, 4)),), {"axis": 1}
+        yield (integers((20, 3), 0, 5),), {"axis": 0}
+        yield (uniform((9,), dtype="float32"),), {"axis": 0}
+
+
+_running(cummax, cumargmax)
+_running(cummin, cumargmin)

@@ -1,0 +1,493 @@
+"""Reductions other than the sum: extrema, products, arg-extrema, and the means and log-sums made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, aval_of, name_of
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.forms import Fold
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.elementwise.table import (
+    add,
+    divide,
+    equal,
+    exp,
+    isfinite,
+    log,
+    logical_or,
+    multiply,
+    not_equal,
+    sqrt,
+    square,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.reduce.arg_extremum import place_of
+from tracegrad.ops.shape.linear import (
+    arange,
+    broadcast_to,
+    cast,
+    concatenate,
+    full,
+    inverse_permutation,
+    pad,
+    reduce_sum,
+    reduced_shape,
+    reshape,
+    slice,
+    stop_gradient,
+    sum_over,
+    transpose,
+    unreduce,
+)  # fmt: skip
+
+
+def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return Aval(reduced_shape(x.shape, axes), x.dtype)
+
+
+def _nonempty(name: str, x: Aval, axes: tuple[int, ...]) -> Aval:
+    if any(x.shape[a] == 0 for a in axes):
+        raise ShapeError(f"{name}: zero-size reduction of {x} over axes {axes} has no identity")
+    return _reduced(x, axes=axes)
+
+
+def _axes_samples() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,)}
+    yield (uniform((3, 4), dtype="float32"),), {"axes": (0, 1)}
+    yield (uniform((20, 3)),), {"axes": (0,)}
+    yield (uniform((70,)),), {"axes": (0,)}
+
+
+# -- reduce_max and reduce_min: equal extrema share the cotangent, and so do nans -----------------------------
+@primitive(Fold("maximum"))
+def reduce_max(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The maximum of `x` over `axes`; nan if there is one."""
+    return np.max(x, axis=axes)
+
+
+@primitive(Fold("minimum"))
+def reduce_min(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The minimum of `x` over `axes`; nan if there is one."""
+    return np.min(x, axis=axes)
+
+
+@reduce_max.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return _nonempty("reduce_max", x, axes)
+
+
+@reduce_min.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return _nonempty("reduce_min", x, axes)
+
+
+@reduce_max.def_vjp("x")
+@reduce_min.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    hit = _is_extremum(x, ans, axes)
+    count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
+    return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
+
+
+@reduce_max.def_jvp
+@reduce_min.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    hit = _is_extremum(x, ans, axes)
+    count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
+    return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), count)
+
+
+def _is_extremum(x: Any, ans: Any, axes: tuple[int, ...]) -> Any:
+    """Whether each element is the extremum: one that is nan is that of the elements that are nan."""
+    return logical_or(equal(x, unreduce(ans, x.shape, axes)), not_equal(x, x))
+
+
+reduce_max.def_samples(_axes_samples)
+reduce_min.def_samples(_axes_samples)
+
+
+# -- reduce_prod -------------------------------------------------------------------------------------
+@primitive(Fold("mul"), on_complex=HOLOMORPHIC)
+def reduce_prod(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The product of `x` over `axes`; the dtype stays."""
+    return np.prod(x, axis=axes, dtype=x.dtype)
+
+
+reduce_prod.def_aval(_reduced)
+reduce_prod.def_samples(_axes_samples)
+
+
+@reduce_prod.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    n = math.prod([x.shape[a] for a in axes])
+    if n <= 1:  # there are no others, so no value of x is needed
+        return unreduce(ct, x.shape, axes)
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    order = (*kept, *axes)
+    moved = transpose(x, perm=order)
+    flat = reshape(moved, shape=(math.prod([x.shape[a] for a in kept]), n))
+    others = transpose(reshape(_product_of_others(flat), shape=moved.shape), perm=inverse_permutation(order))
+    return multiply(unreduce(ct, x.shape, axes), others)
+
+
+def _product_of_others(x: Any) -> Any:
+    """Along axis 1, the product of all elements but this one: exact with zeros, in 2 log2(n) steps, at every order."""
+    rows, n = x.shape
+    if n <= 1:
+        return full(shape=x.shape, value=1.0, dtype=name_of(x.dtype))
+    even = x if n % 2 == 0 else pad(x, low=(0, 0), high=(0, 1), interior=(0, 0), value=1.0)
+    left, right = _column(even, 0), _column(even, 1)
+    above = _product_of_others(multiply(left, right))
+    both = concatenate(*(reshape(multiply(above, v), shape=(rows, above.shape[1], 1)) for v in (right, left)), axis=2)
+    return slice(reshape(both, shape=even.shape), start=(0, 0), stop=(rows, n), step=(1, 1))
+
+
+def _column(x: Any, first: int) -> Any:
+    return slice(x, start=(0, first), stop=x.shape, step=(1, 2))
+
+
+# -- any and all ---------------------------------------------------------------------------------------
+@primitive(Fold("logical_or"), on_complex=AS_WRITTEN)
+def reduce_any(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """Whether any element over `axes` is true."""
+    return np.any(x, axis=axes)
+
+
+@primitive(Fold("logical_and"), on_complex=AS_WRITTEN)
+def reduce_all(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """Whether all elements over `axes` are true."""
+    return np.all(x, axis=axes)
+
+
+def _boolean_samples() -> Any:
+    yield (integers((3, 4), 0, 2, dtype="bool"),), {"axes": (1,)}
+    yield (integers((3, 4), 0, 2, dtype="bool"),), {"axes": (0, 1)}
+
+
+for _op in (reduce_any, reduce_all):
+    _op.def_aval(_reduced)
+    _op.def_samples(_boolean_samples)
+
+
+# -- argmax and argmin -----------------------------------------------------------------------------------
+@primitive()
+def argmax(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the first maximum, or of the first nan."""
+    return np.argmax(x, axis=axis)
+
+
+@primitive()
+def argmin(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the first minimum, or of the first nan."""
+    return np.argmin(x, axis=axis)
+
+
+def _arg_aval(x: Aval, *, axis: int) -> Aval:
+    return Aval(_nonempty("argmax", x, (axis,)).shape, np.dtype(np.int64))
+
+
+def _arg_samples() -> Any:
+    yield (uniform((3, 4)),), {"axis": 1}
+    yield (uniform((20, 4), dtype="float32"),), {"axis": 0}
+    yield (integers((30,), 0, 5),), {"axis": 0}
+
+
+@argmax.def_decompose
+def _(x: Any, *, axis: int) -> Any:
+    return place_of(x, axis, reduce_max, reduce_min)
+
+
+@argmin.def_decompose
+def _(x: Any, *, axis: int) -> Any:
+    return place_of(x, axis, reduce_min, reduce_min)
+
+
+for _op in (argmax, argmin):
+    _op.def_aval(_arg_aval)
+    _op.def_samples(_arg_samples)
+
+
+# -- argmedian -------------------------------------------------------------------------------------------
+@primitive()
+def argmedian(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the median, the lower one of an even number; of the first nan, if there is one."""
+    n = x.shape[axis]
+    middle = np.take(np.argpartition(x, (n - 1) // 2, axis=axis), (n - 1) // 2, axis=axis)
+    unordered = np.not_equal(x, x)
+    return np.where(np.any(unordered, axis=axis), np.argmax(unordered, axis=axis), middle)
+
+
+@argmedian.def_aval
+def _(x: Aval, *, axis: int) -> Aval:
+    return Aval(_nonempty("argmedian", x, (axis,)).shape, np.dtype(np.int64))
+
+
+argmedian.def_samples(_arg_samples)
+
+
+# -- pick --------------------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def pick(x: Any, indices: Any, *, axis: int) -> Any:
+    """The elements of `x` at `indices` along `axis`, one in each place.
+
+    The indices count from 0, and have the shape of `x` without that axis, or with it at length one; so has the result.
+    """
+    kept = indices if indices.ndim == x.ndim else np.expand_dims(indices, axis)
+    return np.take_along_axis(x, kept, axis).reshape(indices.shape)
+
+
+@pick.def_aval
+def _(x: Aval, indices: Aval, *, axis: int) -> Aval:
+    kept = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    if indices.shape not in (kept, reduced_shape(x.shape, (axis,))):
+        raise ShapeError(f"pick: indices {indices} do not fit {x} along axis {axis}")
+    return Aval(indices.shape, x.dtype)
+
+
+@pick.def_decompose
+def _(x: Any, indices: Any, *, axis: int) -> Any:
+    shape = reduced_shape(x.shape, (axis,))
+    flat = reshape(indices, shape=shape)
+    rest = iter(range(len(shape)))
+    places = [flat if a == axis else _places(shape, next(rest), indices.dtype.name) for a in range(len(x.shape))]
+    return reshape(gather(x, *places, axes=tuple(range(len(x.shape)))), shape=indices.shape)
+
+
+def _places(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
+    """The index along `axis` of each place of an array of `shape`."""
+    along = arange(start=0, step=1, length=shape[axis], dtype=dtype)
+    return broadcast_to(reshape(along, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape))), shape=shape)
+
+
+pick.linear_in("x")
+
+
+@pick.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    hit = equal(unreduce(indices, x.shape, (axis,)), _places(x.shape, axis, indices.dtype.name))
+    return where(hit, unreduce(ct, x.shape, (axis,)), 0.0)
+
+
+@pick.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)), integers((3,), 0, 4)), {"axis": 1}
+    yield (uniform((5, 2, 3), dtype="float32"), integers((1, 2, 3), 0, 5)), {"axis": 0}
+    yield (uniform((6,)), integers((), 0, 6)), {"axis": 0}
+
+
+# -- mean and variance ---------------------------------------------------------------------------------
+def count_of(x: Any, axes: tuple[int, ...]) -> int:
+    """How many elements one result of a reduction over `axes` is made of."""
+    return math.prod(aval_of(x).shape[a] for a in axes)
+
+
+def _shared(x: Any, count: float) -> Any:
+    """`x` / `count`, which may be too large for half precision."""
+    if x.dtype != HALF:
+        return divide(x, count)
+    return cast(divide(cast(x, dtype="float32"), count), dtype=HALF.name)
+
+
+@primitive(on_complex=AS_WRITTEN, order="K")
+def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The arithmetic mean over `axes`."""
+    return sum_over(x, axes) / math.prod([x.shape[a] for a in axes])
+
+
+mean.def_aval(_reduced)
+mean.def_samples(_axes_samples)
+
+
+@mean.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return divide(reduce_sum(x, axes=axes), float(count_of(x, axes)))
+
+
+mean.linear_in("x")
+
+
+@mean.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return unreduce(_shared(ct, float(count_of(x, axes))), x.shape, axes)
+
+
+@primitive(on_complex=AS_WRITTEN, order="K")
+def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    """The variance over `axes`: the mean square deviation, with n - ddof for n."""
+    return np.var(x, axis=axes, ddof=ddof)
+
+
+@var.def_aval
+def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
+    return _reduced(_of_reals(x), axes=axes)
+
+
+def _of_reals(x: Aval) -> Aval:
+    return Aval(x.shape, np.finfo(x.dtype).dtype) if x.dtype.kind == "c" else x
+
+
+def _deviation(x: Any, axes: tuple[int, ...]) -> Any:
+    return subtract(x, unreduce(mean(x, axes=axes), x.shape, axes))
+
+
+def squares(x: Any) -> Any:
+    """The squares of the absolute values."""
+    return square(x) if x.dtype.kind != "c" else add(square(TABLE["real"](x)), square(TABLE["imag"](x)))
+
+
+def _freedom(x: Any, axes: tuple[int, ...], ddof: float) -> float:
+    return float(max(count_of(x, axes) - ddof, 0))
+
+
+@var.def_decompose
+def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    return divide(reduce_sum(squares(_deviation(x, axes)), axes=axes), _freedom(x, axes, ddof))
+
+
+@var.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    slope = _shared(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
+    return multiply(unreduce(ct, x.shape, axes), slope)
+
+
+@var.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,), "ddof": 0}
+    yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 1}
+
+
+@primitive(on_complex=AS_WRITTEN, order="K")
+def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    """The square root of `var`; its slope is 0 where that is 0."""
+    return np.std(x, axis=axes, ddof=ddof)
+
+
+@std.def_aval
+def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
+    return _reduced(_of_reals(x), axes=axes)
+
+
+@std.def_decompose
+def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    return sqrt(var(x, axes=axes, ddof=ddof))
+
+
+@std.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    none = equal(ans, 0)
+    share = where(none, 0.0, divide(ct, where(none, 1.0, ans)))
+    return multiply(unreduce(share, x.shape, axes), _shared(_deviation(x, axes), _freedom(x, axes, ddof)))
+
+
+@std.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,), "ddof": 1}
+    yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 0}
+
+
+# -- logsumexp and softmax -----------------------------------------------------------------------------
+@primitive(order="K")
+def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """log(sum(exp(x))) over `axes`, without overflow."""
+    top = _numpy_top(x, axes)
+    return np.log(np.sum(np.exp(x - top), axis=axes)) + np.squeeze(top, axes)
+
+
+def _numpy_top(x: Any, axes: tuple[int, ...]) -> Any:
+    """The maximum, where that is finite, else 0."""
+    top = np.max(x, axis=axes, keepdims=True)
+    return np.where(np.isfinite(top), top, 0)
+
+
+def _finite_max(x: Any, axes: tuple[int, ...]) -> Any:
+    top = stop_gradient(reduce_max(x, axes=axes))
+    return where(isfinite(top), top, 0.0)
+
+
+def _logsumexp(x: Any, axes: tuple[int, ...]) -> Any:
+    top = _finite_max(x, axes)
+    return add(log(reduce_sum(exp(subtract(x, unreduce(top, x.shape, axes))), axes=axes)), top)
+
+
+@logsumexp.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return _logsumexp(x, axes)
+
+
+@logsumexp.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return multiply(unreduce(ct, x.shape, axes), softmax(x, axes=axes))
+
+
+@primitive(order="K")
+def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """exp(x) / sum(exp(x)) over `axes`, without overflow."""
+    powers = np.exp(x - _numpy_top(x, axes))
+    return powers / np.sum(powers, axis=axes, keepdims=True)
+
+
+def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
+    # The shift of logsumexp, so that the compiler finds the powers that both are made of.
+    powers = exp(subtract(x, unreduce(_finite_max(x, axes), x.shape, axes)))
+    return divide(powers, unreduce(reduce_sum(powers, axes=axes), x.shape, axes))
+
+
+@softmax.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    _nonempty("softmax", x, axes)
+    return x
+
+
+@softmax.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return _softmax(x, axes)
+
+
+@softmax.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    inner = reduce_sum(multiply(ct, ans), axes=axes)
+    return multiply(ans, subtract(ct, unreduce(inner, x.shape, axes)))
+
+
+logsumexp.def_aval(_reduced)
+logsumexp.def_samples(_axes_samples)
+softmax.def_samples(_axes_samples)
+
+
+@primitive(order="K")
+def log_softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """log(softmax(x)) over `axes`, which neither overflows nor loses small differences of large numbers."""
+    shifted = x - _numpy_top(x, axes)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))
+
+
+def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
+    shifted = subtract(x, unreduce(_finite_max(x, axes), x.shape, axes))
+    return subtract(shifted, unreduce(log(reduce_sum(exp(shifted), axes=axes)), x.shape, axes))
+
+
+@log_softmax.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    _nonempty("log_softmax", x, axes)
+    return x
+
+
+@log_softmax.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return _log_softmax(x, axes)
+
+
+@log_softmax.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return subtract(ct, multiply(exp(ans), unreduce(reduce_sum(ct, axes=axes), x.shape, axes)))
+
+
+log_softmax.def_samples(_axes_samples)

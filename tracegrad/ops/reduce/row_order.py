@@ -1,0 +1,37 @@
+"""The rows of matrices in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import integers
+
+__all__ = ["row_order"]
+
+
+@primitive()
+def row_order(x: Any) -> Any:
+    """The indices that sort the rows of matrices, by their first elements, then by the second ones, and so on; equal
+    rows keep their order."""
+    if not x.shape[-1]:
+        return np.broadcast_to(np.arange(x.shape[-2]), x.shape[:-1]).copy()
+    return np.lexsort(np.moveaxis(x, -1, 0)[::-1], axis=-1)
+
+
+@row_order.def_aval
+def _(x: Aval) -> Aval:
+    if x.ndim < 2:
+        raise ShapeError(f"row_order: matrices are wanted, got {x}")
+    return Aval(x.shape[:-1], np.dtype(np.int64))
+
+
+@row_order.def_samples
+def _() -> Any:
+    yield (integers((5, 3), 0, 2),), {}
+    yield (integers((2, 20, 2), 0, 3, dtype="float32"),), {}
+    yield (np.zeros((3, 0)),), {}

@@ -1,0 +1,170 @@
+"""Running products and the like along one axis: first-order linear recurrences, whose derivatives are such again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.forms import Scan
+from tracegrad.ops.core.op import HOLOMORPHIC, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import add, equal, exp, multiply, subtract, where
+from tracegrad.ops.shape.linear import flip, pad, reduced_shape, slice
+
+
+def _same(x: Aval, *, axis: int) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return x
+
+
+# -- cumsum ------------------------------------------------------------------------------------------
+@primitive(Scan("add"))
+def cumsum(x: Any, *, axis: int) -> Any:
+    """The running sum along `axis`; the dtype stays."""
+    return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+
+@cumsum.def_aval
+def _(x: Aval, *, axis: int) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return x
+
+
+cumsum.linear_in("x")
+
+
+@cumsum.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    return flip(cumsum(flip(ct, axes=(axis,)), axis=axis), axes=(axis,))
+
+
+@cumsum.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axis": 0}
+    yield (uniform((20,), dtype="float32"),), {"axis": 0}
+
+
+# -- linear_scan -----------------------------------------------------------------------------------------
+@primitive(on_complex=HOLOMORPHIC)
+def linear_scan(a: Any, b: Any, *, axis: int) -> Any:
+    """y[i] = a[i] * y[i - 1] + b[i] along `axis`, where y[-1] is 0."""
+    y = np.array(b)
+    steps, factors = np.moveaxis(y, axis, 0), np.moveaxis(a, axis, 0)
+    for i in range(1, len(steps)):
+        steps[i] += factors[i] * steps[i - 1]
+    return y
+
+
+@linear_scan.def_aval
+def _(a: Aval, b: Aval, *, axis: int) -> Aval:
+    if a != b:
+        raise ShapeError(f"linear_scan wants two arrays of one shape and dtype, got {a} and {b}")
+    return _same(b, axis=axis)
+
+
+def _shifted(x: Any, axis: int, by: int, value: float) -> Any:
+    """`x` moved by one place along `axis`, forwards (`by` 1) or backwards (-1), with `value` in the free place."""
+    n = x.shape[axis]
+    start = tuple(1 if k == axis and by < 0 and n else 0 for k in range(len(x.shape)))
+    stop = tuple(max(m - 1, 0) if k == axis and by > 0 else m for k, m in enumerate(x.shape))
+    kept = slice(x, start=start, stop=stop, step=(1,) * len(x.shape))
+    one = tuple(1 if k == axis and n else 0 for k in range(len(x.shape)))
+    none = (0,) * len(x.shape)
+    low, high = (one, none) if by > 0 else (none, one)
+    return pad(kept, low=low, high=high, interior=none, value=value)
+
+
+def _backwards(a: Any, b: Any, axis: int) -> Any:
+    """r[i] = a[i + 1] * r[i + 1] + b[i], from the last to the first."""
+    turned = [flip(x, axes=(axis,)) for x in (_shifted(a, axis, -1, 0.0), b)]
+    return flip(linear_scan(*turned, axis=axis), axes=(axis,))
+
+
+@linear_scan.def_vjp("a")
+def _(ct: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+    return multiply(_backwards(a, ct, axis), _shifted(ans, axis, 1, 0.0))
+
+
+@linear_scan.def_vjp("b")
+def _(ct: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+    return _backwards(a, ct, axis)
+
+
+@linear_scan.def_jvp
+def _(tangents: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+    t_a, t_b = tangents
+    if t_a is not None:
+        share = multiply(t_a, _shifted(ans, axis, 1, 0.0))
+        t_b = share if t_b is None else add(share, t_b)
+    return linear_scan(a, t_b, axis=axis)
+
+
+@linear_scan.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)), uniform((3, 4), seed=1)), {"axis": 1}
+    yield (uniform((9,), dtype="float32"), uniform((9,), seed=1, dtype="float32")), {"axis": 0}
+
+
+# -- cumprod ---------------------------------------------------------------------------------------------
+@primitive(Scan("mul"), on_complex=HOLOMORPHIC)
+def cumprod(x: Any, *, axis: int) -> Any:
+    """The running product along `axis`; the dtype stays."""
+    return np.cumprod(x, axis=axis, dtype=x.dtype)
+
+
+cumprod.def_aval(_same)
+
+
+@cumprod.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    # By the recurrence, not by quotients: exact where an element is 0, at every order.
+    return multiply(_backwards(x, ct, axis), _shifted(ans, axis, 1, 1.0))
+
+
+@cumprod.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    return linear_scan(x, multiply(tangents[0], _shifted(ans, axis, 1, 1.0)), axis=axis)
+
+
+@cumprod.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axis": 0}
+    yield (uniform((6,), dtype="float32"),), {"axis": 0}
+    yield (np.array([2.0, 0.0, 3.0, 0.0, 5.0]),), {"axis": 0}
+
+
+# -- logcumsumexp ----------------------------------------------------------------------------------------
+@primitive(order="K")
+def logcumsumexp(x: Any, *, axis: int) -> Any:
+    """log(cumsum(exp(x))) along `axis`, without overflow."""
+    return np.logaddexp.accumulate(x, axis=axis)
+
+
+logcumsumexp.def_aval(_same)
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """exp(x - y) for x <= y, and 0 where both are -inf."""
+    return exp(subtract(x, where(equal(y, -np.inf), 0.0, y)))
+
+
+@logcumsumexp.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    # No factor is above 1: the answer grows along the axis.
+    growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
+    return multiply(_quotient(x, ans), _backwards(growth, ct, axis))
+
+
+@logcumsumexp.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
+    return linear_scan(growth, multiply(_quotient(x, ans), tangents[0]), axis=axis)
+
+
+@logcumsumexp.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axis": 0}
+    yield (uniform((6,), dtype="float32"),), {"axis": 0}

@@ -1,0 +1,251 @@
+"""Order: sorting, the indices that sort an array, those of running extrema and modes, and places in sorted arrays.
+
+Indices are int64 and have no derivative; values are a gather at the indices, which has one. NaN counts as the largest
+of all numbers, as NumPy and PyTorch have it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.core.forms import Compose
+from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
+
+__all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
+
+_INT64 = np.dtype(np.int64)
+
+
+def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return Aval(x.shape, _INT64)
+
+
+# -- argsort ---------------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def argsort(x: Any, *, axis: int, descending: bool, stable: bool | None) -> Any:
+    """The indices that sort `x` along `axis`; if `stable`, equal elements keep their order, either way. If that is
+    None, nothing depends on it, and compiled code may have another order than NumPy."""
+    kind: Any = "stable" if stable else None
+    if not descending:
+        return np.argsort(x, axis=axis, kind=kind)
+    # Sorted from behind and read backwards: equal elements keep their order, and nan comes first.
+    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind=kind), axis)
+
+
+argsort.def_aval(_indices)
+
+
+def _smooth_samples() -> Any:
+    yield (uniform((3, 4)),), {"axis": 1, "descending": False, "stable": True}
+    yield (integers((20, 3), 0, 5),), {"axis": 0, "descending": True, "stable": True}
+    yield (uniform((2, 3, 4), dtype="float32"),), {"axis": 1, "descending": True, "stable": False}
+    yield (uniform((0, 3)),), {"axis": 0, "descending": False, "stable": True}
+
+
+def _sorting_samples() -> Any:
+    yield from _smooth_samples()
+    yield (np.array([1.0, np.nan, -np.inf, np.nan, 1.0]),), {"axis": 0, "descending": True, "stable": True}
+
+
+argsort.def_samples(_sorting_samples)
+
+
+# -- sort ------------------------------------------------------------------------------------------------
+def _places(index: Any, axis: int) -> list[Any]:
+    """The indices along all axes of the elements at `index` along `axis`."""
+    shape = index.shape
+
+    def own(d: int) -> Any:
+        along = arange(start=0, step=1, length=shape[d], dtype="int64")
+        row = reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)]))
+        return broadcast_to(row, shape=shape)
+
+    return [index if d == axis else own(d) for d in range(len(shape))]
+
+
+def _put_back(ct: Any, index: Any, axis: int) -> Any:
+    return scatter_add(ct, *_places(index, axis), shape=ct.shape, axes=tuple(range(len(ct.shape))))
+
+
+def _taken(x: Any, index: Any, axis: int) -> Any:
+    return gather(x, *_places(index, axis), axes=tuple(range(len(x.shape))))
+
+
+def _sorted(x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
+    index = argsort(x, axis=axis, **params)
+    return _taken(x, index, axis), index
+
+
+@primitive(Compose(_sorted, moves=True), on_complex="")
+def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> tuple[Any, Any]:
+    """`x` sorted along `axis`, and the indices that sort it, those of `argsort`."""
+    index = argsort.impl(x, axis=axis, descending=descending, stable=stable)
+    return (x.take(index) if x.ndim == 1 else np.take_along_axis(x, index, axis)), index
+
+
+@sort.def_aval
+def _(x: Aval, *, axis: int, **params: Any) -> Several:
+    return Several((x, _indices(x, axis=axis)))
+
+
+@sort.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> list[Any]:
+    return [_put_back(cts[0], ans[1], axis)]
+
+
+@sort.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
+    return _taken(tangents[0], ans[1], axis), None
+
+
+sort.def_samples(_smooth_samples)
+
+
+# -- sorted_values ---------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def sorted_values(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    """`x` sorted along `axis`: the values of `sort`, for which NumPy needs no indices."""
+    kind: Any = "stable" if stable else None
+    if not descending:
+        return np.sort(x, axis=axis, kind=kind)
+    return np.flip(np.sort(np.flip(x, axis), axis=axis, kind=kind), axis)
+
+
+@sorted_values.def_aval
+def _(x: Aval, *, axis: int, **params: Any) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return x
+
+
+@sorted_values.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> Any:
+    return _put_back(ct, argsort(x, axis=axis, **params), axis)
+
+
+sorted_values.def_samples(_smooth_samples)
+sort.def_alone(0)(sorted_values)
+
+
+# -- cumargmax and cumargmin -----------------------------------------------------------------------------
+def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
+    best = extremum.accumulate(x, axis=axis)
+    n = x.shape[axis]
+    places = np.arange(n).reshape(tuple(n if a == axis else 1 for a in range(x.ndim)))
+    # Nothing equals nan, so behind the first one the last hit is that one.
+    first = np.isnan(x) & (np.cumsum(np.isnan(x), axis=axis) == 1) if x.dtype.kind == "f" else False
+    return np.maximum.accumulate(np.where((x == best) | first, places, 0), axis=axis)
+
+
+@primitive()
+def cumargmax(x: Any, *, axis: int) -> Any:
+    """The index of the maximum so far along `axis`: of equal ones the last, of nans the first."""
+    return _running(np.maximum, x, axis)
+
+
+@primitive()
+def cumargmin(x: Any, *, axis: int) -> Any:
+    """The index of the minimum so far along `axis`: of equal ones the last, of nans the first."""
+    return _running(np.minimum, x, axis)
+
+
+def _running_samples() -> Any:
+    yield (uniform((3, 4)),), {"axis": 1}
+    yield (integers((20, 3), 0, 5),), {"axis": 0}
+    yield (np.array([1.0, 2.0, 2.0, np.nan, 5.0, np.nan]),), {"axis": 0}
+    yield (uniform((0, 3), dtype="float32"),), {"axis": 0}
+
+
+for _op in (cumargmax, cumargmin):
+    _op.def_aval(_indices)
+    _op.def_samples(_running_samples)
+
+
+# -- argmode ---------------------------------------------------------------------------------------------
+@primitive()
+def argmode(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the last of the most frequent elements; among equally frequent ones, of the least.
+
+    A nan is equal to none, as in PyTorch, and the answer where it is the first of elements that all differ.
+    """
+    shape = reduced_shape(x.shape, (axis,))
+    return (
+        np.apply_along_axis(_last_of_most, axis, x).astype(np.int64) if math.prod(shape) else np.zeros(shape, np.int64)
+    )
+
+
+def _last_of_most(v: Any) -> Any:
+    values, counts = np.unique(v, return_counts=True, equal_nan=False)
+    most = np.argmax(counts)
+    if counts[most] == 1 and v[0] != v[0]:
+        return 0
+    return np.flatnonzero(v == values[most])[-1]
+
+
+@argmode.def_aval
+def _(x: Aval, *, axis: int) -> Aval:
+    shape = reduced_shape(x.shape, (axis,))
+    if not x.shape[axis]:
+        raise ShapeError(f"argmode: {x} has no elements along axis {axis}")
+    return Aval(shape, _INT64)
+
+
+@argmode.def_samples
+def _() -> Any:
+    yield (integers((3, 9), 0, 3),), {"axis": 1}
+    yield (integers((9, 2), 0, 3, dtype="float32"),), {"axis": 0}
+    yield (np.array([1.0, np.nan, np.nan]),), {"axis": 0}
+    yield (np.array([np.nan, 2.0, 1.0]),), {"axis": 0}
+
+
+# -- searchsorted ----------------------------------------------------------------------------------------
+@primitive(on_complex=AS_WRITTEN)
+def searchsorted(x: Any, values: Any, *, right: bool) -> Any:
+    """Where to insert `values` into `x`, sorted along its last axis, to keep it sorted.
+
+    `x` of one axis serves all values; else `x` and `values` have equal leading axes. Before equal elements, or `right`
+    of them.
+    """
+    side: Any = "right" if right else "left"
+    if x.ndim == 1:
+        return np.searchsorted(x, values, side)
+    out = np.empty(values.shape, np.int64)
+    for i in np.ndindex(x.shape[:-1]):
+        out[i] = np.searchsorted(x[i], values[i], side)
+    return out
+
+
+@searchsorted.def_aval
+def _(x: Aval, values: Aval, *, right: bool) -> Aval:
+    if not x.ndim or (x.ndim > 1 and x.shape[:-1] != values.shape[:-1]):
+        raise ShapeError(f"searchsorted: leading axes of {x} and {values} differ")
+    if x.dtype != values.dtype:
+        raise DTypeError(f"searchsorted: {x} and {values} have different dtypes")
+    return Aval(values.shape, _INT64)
+
+
+@searchsorted.def_batch
+def _(size: int, batched: Any, x: Any, values: Any, *, right: bool) -> Any:
+    if not batched[0] and len(x.shape) == 1:
+        return searchsorted(x, values, right=right)
+    x, values = repeated(size, batched, (x, values))
+    if len(x.shape) > 2:
+        return searchsorted(x, values, right=right)
+    flat = reshape(values, shape=(size, math.prod(values.shape[1:])))
+    return reshape(searchsorted(x, flat, right=right), shape=values.shape)
+
+
+@searchsorted.def_samples
+def _() -> Any:
+    yield (np.sort(uniform((5,))), uniform((3, 4))), {"right": False}
+    yield (np.sort(integers((2, 20), 0, 9)), integers((2, 3), 0, 9)), {"right": True}
+    yield (np.sort(uniform((5,), dtype="float32")), uniform((), dtype="float32")), {"right": False}

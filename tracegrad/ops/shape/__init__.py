@@ -1,0 +1,1 @@
+"""Ops that move data: shapes, fills, stacks, and batches."""

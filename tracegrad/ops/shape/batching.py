@@ -1,0 +1,33 @@
+"""What the batch rules of ops share, see `Op.batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.shape.linear import broadcast_to, reshape, slice, transpose
+
+__all__ = ["picked", "repeated", "to_axis"]
+
+
+def repeated(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
+    """The operands, with those that are not `batched` repeated along a new axis 0; literals stay."""
+    return [
+        x if many or is_literal(x) else broadcast_to(x, shape=(size, *x.shape)) for x, many in zip(operands, batched)
+    ]
+
+
+def to_axis(x: Any, source: int, target: int) -> Any:
+    """`x` with its axis `source` moved to `target`, and the others in order."""
+    if source == target:
+        return x
+    rest = [a for a in range(len(x.shape)) if a != source]
+    return transpose(x, perm=(*rest[:target], source, *rest[target:]))
+
+
+def picked(x: Any, i: int) -> Any:
+    """`x[i]`, in ops."""
+    rest = (0,) * (len(x.shape) - 1)
+    row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
+    return reshape(row, shape=x.shape[1:])

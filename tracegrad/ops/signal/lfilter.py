@@ -1,0 +1,82 @@
+"""Recursive digital filters. As `matrix_functions`, imported where one is made or read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import multiply, negative
+from tracegrad.ops.linalg.matrix_functions import moved
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, reshape, slice
+from tracegrad.ops.shape.stack_split import stack
+
+__all__ = ["lfilter"]
+
+
+@primitive()
+def lfilter(b: Any, a: Any, x: Any) -> Any:
+    """The y along the last axis with sum(a[k] * y[t - k]) = sum(b[k] * x[t - k]), where what is before 0 is 0."""
+    from scipy.signal import lfilter
+
+    return lfilter(b, a, x).astype(x.dtype, copy=False)
+
+
+@lfilter.def_aval
+def _(b: Aval, a: Aval, x: Aval) -> Aval:
+    if b.ndim != 1 or a.ndim != 1 or not x.ndim or not b.shape[0] or not a.shape[0] or {b.dtype, a.dtype} != {x.dtype}:
+        raise ShapeError(f"lfilter wants two vectors of coefficients and an array, got {b}, {a} and {x}")
+    return x
+
+
+def _backwards(x: Any) -> Any:
+    return flip(x, axes=(len(x.shape) - 1,))
+
+
+def _products(u: Any, x: Any, count: int) -> Any:
+    """The sums over t of u[t] * x[t - k], for each k."""
+    every = tuple(range(len(x.shape)))
+    sums = [reshape(reduce_sum(multiply(u, moved(x, -k)), axes=every), shape=(1,)) for k in range(count)]
+    return sums[0] if count == 1 else concatenate(*sums, axis=0)
+
+
+@lfilter.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, b: Any, a: Any, x: Any) -> list[Any]:
+    # Of the equation above, the transpose is the same filter, backwards in time.
+    late = _backwards(ct)
+    one = full(shape=(1,), value=1.0, dtype=x.dtype.name)
+
+    def share() -> Any:
+        return _backwards(lfilter(one, a, late))
+
+    each = (
+        lambda: _products(share(), x, b.shape[0]),
+        lambda: negative(_products(share(), ans, a.shape[0])),
+        lambda: _backwards(lfilter(b, a, late)),
+    )
+    return [each[i]() for i in wanted]
+
+
+@lfilter.def_batch
+def _(size: int, batched: Any, b: Any, a: Any, x: Any) -> Any:
+    if not batched[0] and not batched[1]:
+        return lfilter(b, a, x)
+    given = repeated(size, batched, (b, a, x))
+    filtered = [lfilter(*[_nth(v, i) for v in given]) for i in range(size)]  # SciPy takes one filter at a time
+    return stack(*filtered, axis=0) if size else given[2]
+
+
+def _nth(x: Any, i: int) -> Any:
+    rest = (0,) * (len(x.shape) - 1)
+    row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
+    return reshape(row, shape=x.shape[1:])
+
+
+@lfilter.def_samples
+def _() -> Any:
+    yield (uniform((3,)), np.array([2.0, 0.3, -0.4]), uniform((9,))), {}

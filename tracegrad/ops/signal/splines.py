@@ -1,0 +1,79 @@
+"""What splines make of values. Imported where one is made."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.ops.core.op import Op, Several
+
+__all__ = ["pieces", "spline_map"]
+
+
+def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
+    """Of the spline that SciPy makes at `x` of `size` values: the coefficients of each piece by those values,
+    `[power, piece, value]`, the highest power first, and where the pieces begin and end.
+
+    `kind` is SciPy's name of it, `ends` what holds at the ends; "1|2" stands for given derivatives of these orders.
+    """
+    import scipy.interpolate as of
+
+    unit = np.eye(size)
+    if kind == "BSpline":
+        return pieces(of.BSpline(x, unit, degree))
+    if kind == "make_interp_spline":
+        return pieces(of.make_interp_spline(x, unit, degree, bc_type=ends or None))
+    if ends == "periodic":  # the values at both ends are one
+        unit[-1] = unit[0]
+    conditions: Any = ends
+    if "|" in ends:  # what holds at each end is a value too, behind those at the knots
+        conditions = [(int(k), row) if k.isdigit() else k for k, row in zip(ends.split("|"), unit[-2:])]
+        unit = unit[:-2]
+    found = of.CubicSpline(x, unit, bc_type=conditions)
+    return found.c.astype(np.float64), found.x.astype(np.float64)
+
+
+# It is in no table of ops: one that refuses derivatives is not for those who go through all of them. Traces that have
+# it are not kept on disk.
+spline_map = Op("spline_map", ("x",), _computed, _computed.__doc__ or "", variadic=False, listed=False)
+
+
+def pieces(spline: Any) -> tuple[Any, Any]:
+    """The coefficients of a `BSpline` of SciPy's by pieces, which begin at its knots; some are empty."""
+    powers, k = range(spline.k, -1, -1), spline.k
+    knots = spline.t[k : len(spline.t) - k]  # outside of these SciPy extrapolates
+    return np.stack([spline(knots[:-1], nu=m) / math.factorial(m) for m in powers]), knots.astype(np.float64)
+
+
+@spline_map.def_aval
+def _(x: Aval, *, kind: str, degree: int, ends: str, size: int) -> Several:
+    if x.ndim != 1 or (
+        x.shape[0] != size + degree + 1 if kind == "BSpline" else x.shape[0] != size - 2 * ("|" in ends)
+    ):
+        raise ShapeError(f"{kind} of {size} values at {x}")
+    shapes = _shapes(x.shape[0], kind, degree, ends, size)
+    return Several([Aval(shape, np.dtype(np.float64)) for shape in shapes])
+
+
+@functools.lru_cache(maxsize=256)
+def _shapes(n: int, kind: str, degree: int, ends: str, size: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the results, which those for other places have."""
+    found: Any = _computed(np.arange(float(n)), kind=kind, degree=degree, ends=ends, size=size)
+    return tuple([x.shape for x in found])
+
+
+@spline_map.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, *, kind: str, **params: Any) -> list[Any]:
+    raise UnsupportedError(
+        located(f"scipy.interpolate.{kind} has no derivative in the places of its knots, only in values and points")
+    )
+
+
+@spline_map.def_batch
+def _(size: int, batched: Any, x: Any, **params: Any) -> Any:
+    raise UnsupportedError(located("splines at a batch of places of the knots are not supported"))

@@ -1,0 +1,78 @@
+"""The densities of the gamma, the beta and Student's t distribution, in ops: the slopes of incomplete functions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    divide,
+    equal,
+    exp,
+    isinf,
+    log,
+    log1p,
+    logical_or,
+    multiply,
+    negative,
+    power,
+    square,
+    subtract,
+    where,
+    xlogy,
+)
+from tracegrad.ops.special.scipy_special import apply, lgamma
+
+__all__ = ["beta_density", "gamma_density", "of_quantile", "t_density", "vanishing"]
+
+
+def _in_parts(found: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Any, inside: float, *ends: Any) -> Any:
+    """A density by its logarithm, `found`; by powers at the ends, where the logarithm is infinite, and 0 where x is."""
+    end = functools.reduce(logical_or, [equal(x, y) for y in ends])
+    far = isinf(x)
+    middle = found(where(logical_or(end, far), inside, x))
+    return where(end, at_an_end(where(end, x, inside)), where(far, 0.0, middle))
+
+
+def gamma_density(a: Any, x: Any) -> Any:
+    less, scale = subtract(a, 1.0), lgamma(a)
+    return _in_parts(
+        lambda x: exp(subtract(subtract(xlogy(less, x), x), scale)),
+        lambda x: multiply(power(x, less), exp(negative(add(x, scale)))),
+        x, 1.0, 0.0,
+    )  # fmt: skip
+
+
+def beta_density(a: Any, b: Any, x: Any) -> Any:
+    first, second, scale = subtract(a, 1.0), subtract(b, 1.0), apply("betaln", a, b)
+    return _in_parts(
+        lambda x: exp(subtract(add(xlogy(first, x), multiply(second, log1p(negative(x)))), scale)),
+        lambda x: multiply(multiply(power(x, first), power(subtract(1.0, x), second)), exp(negative(scale))),
+        x, 0.5, 0.0, 1.0,
+    )  # fmt: skip
+
+
+def t_density(df: Any, t: Any) -> Any:
+    half, far = multiply(add(df, 1.0), 0.5), isinf(t)
+    scale = subtract(subtract(lgamma(half), lgamma(multiply(df, 0.5))), multiply(log(multiply(df, math.pi)), 0.5))
+    spread = log1p(divide(square(where(far, 0.0, t)), df))
+    return where(far, 0.0, exp(subtract(scale, multiply(half, spread))))
+
+
+def of_quantile(ans: Any, density: Any) -> Any:
+    """The slope of a quantile: 1 over its density, and what an infinite one has where that is 0 in all orders."""
+    return where(isinf(ans), absolute(ans), divide(1.0, density))
+
+
+def vanishing(found: Any) -> Callable[[Any, Any], Any]:
+    """The slope `found` of a function with a limit at infinity, of which the factors have none, or SciPy no value."""
+
+    def slope(ans: Any, x: Any) -> Any:
+        far = isinf(x)
+        return where(far, multiply(ans, 0.0), found(ans, where(far, 0.5, x)))
+
+    return slope

@@ -1,0 +1,496 @@
+"""The slopes of special functions: for each operand of each function of SciPy's, the partial derivative, in ops.
+
+`SLOPES[name]` has a function `(ans, *operands)` for each operand, or a text that says why there is none. They are the
+recurrences of DLMF, by chapter; where a formula has a quotient that is 0 / 0 somewhere, one that has none is taken.
+Functions that are made up for the sake of slopes, and have no name in SciPy, are in `VALUES`, and so
+are those that SciPy computes with fewer digits than there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    cos,
+    cosh,
+    divide,
+    equal,
+    erf,
+    exp,
+    gauss_half,
+    greater,
+    isinf,
+    less,
+    logical_or,
+    maximum,
+    multiply,
+    ndtr,
+    negative,
+    power,
+    sign,
+    sin,
+    sinh,
+    square,
+    subtract,
+    where,
+)
+from tracegrad.ops.numerics import accurate as precise
+from tracegrad.ops.special.densities import beta_density, gamma_density, of_quantile, t_density, vanishing
+from tracegrad.ops.special.elliptic_derivatives import delta, ellipeinc_m, ellipkinc_m
+from tracegrad.ops.special.gamma_quotient_derivatives import binom_k, binom_n, poch_a, reciprocal_gamma
+from tracegrad.ops.special.ode_function_derivatives import OF_FUNCTIONS
+from tracegrad.ops.special.quantile_derivatives import INVERSES
+from tracegrad.ops.special.scipy_special import apply, digamma
+from tracegrad.ops.special.shape_parameter_derivatives import (
+    FAMILIES,
+    IN_BETA,
+    PARAMETERS,
+    SLOPES_OF_FAMILIES,
+    VALUES_OF_DRAWN,
+    Slope,
+    in_gamma,
+    in_t,
+)
+
+__all__ = ["FAMILIES", "SLOPES", "VALUES", "slope"]
+
+_ROOT_PI, _ROOT_2PI, _ROOT_2 = math.sqrt(math.pi), math.sqrt(2 * math.pi), math.sqrt(2)
+
+
+def slope(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
+    """The partial derivative of `name` in its operand `i`."""
+    function, _, orders = name.partition(".")
+    known = SLOPES_OF_FAMILIES[function](*map(int, orders.split("."))) if function in FAMILIES else SLOPES.get(name, ())
+    found: Slope = known[i] if i < len(known) else "it is not known here"
+    if isinstance(found, str):
+        function = function.lstrip("_")
+        raise UnsupportedError(
+            located(
+                f"scipy.special.{function} has no derivative with respect to argument {i}: {found}; "
+                "where it is to count as a constant, pass tracegrad.stop_gradient of it"
+            )
+        )
+    return found(ans, *xs)
+
+
+_NO_SUCH = "SciPy has no function for it"
+_STEPS = "the argument counts, and has no neighbours"
+
+
+def _times(x: Any, *others: Any) -> Any:
+    for y in others:
+        x = multiply(x, y)
+    return x
+
+
+def _half(x: Any) -> Any:
+    return multiply(x, 0.5)
+
+
+def _less_one(n: Any) -> Any:
+    """n - 1 for a degree, whose terms vanish at 0."""
+    return max(n - 1, 0) if type(n) in LITERALS else maximum(subtract(n, 1.0), 0.0)
+
+
+def _no_steps(ans: Any, *xs: Any) -> Any:
+    return multiply(ans, 0.0)
+
+
+# -- 5: gamma ------------------------------------------------------------------------------------------------
+def _beta_share(a: Any, b: Any) -> Any:
+    return subtract(digamma(a), digamma(add(a, b)))
+
+
+_GAMMA: dict[str, tuple[Slope, ...]] = {
+    "gamma": (lambda ans, x: multiply(ans, digamma(x)),),
+    "rgamma": (reciprocal_gamma,),
+    "loggamma": (lambda ans, x: digamma(x),),
+    "gammasgn": (_no_steps,),
+    "beta": (lambda ans, a, b: multiply(ans, _beta_share(a, b)), lambda ans, a, b: multiply(ans, _beta_share(b, a))),
+    "betaln": (lambda ans, a, b: _beta_share(a, b), lambda ans, a, b: _beta_share(b, a)),
+    "binom": (binom_n, binom_k),
+    "poch": (poch_a, lambda ans, a, m: multiply(ans, digamma(add(a, m)))),
+    "_zeta": (_NO_SUCH, lambda ans, x, q: negative(multiply(x, apply("_zeta", add(x, 1.0), q)))),
+    "zetac": (_NO_SUCH,),
+}  # fmt: skip
+
+
+# -- 8: incomplete gamma and beta --------------------------------------------------------------------------------
+_INCOMPLETE: dict[str, tuple[Slope, ...]] = {
+    "gammainc": (in_gamma, lambda ans, a, x: gamma_density(a, x)),
+    "gammaincc": (lambda *xs: negative(in_gamma(*xs)), lambda ans, a, x: negative(gamma_density(a, x))),
+    "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: of_quantile(ans, gamma_density(a, ans))),
+    "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: negative(of_quantile(ans, gamma_density(a, ans)))),
+    "betainc": (*IN_BETA, lambda ans, a, b, x: beta_density(a, b, x)),
+    "betaincc": (
+        *[lambda *xs, of=of: negative(of(*xs)) for of in IN_BETA],
+        lambda ans, a, b, x: negative(beta_density(a, b, x)),
+    ),
+    "betaincinv": (*PARAMETERS["betaincinv"], lambda ans, a, b, y: divide(1.0, beta_density(a, b, ans))),
+    "betainccinv": (*PARAMETERS["betainccinv"], lambda ans, a, b, y: divide(-1.0, beta_density(a, b, ans))),
+    "exp1": (lambda ans, x: negative(divide(exp(negative(x)), x)),),
+    "expi": (lambda ans, x: divide(exp(x), x),),
+    "expn": (_STEPS, lambda ans, n, x: negative(_expn_below(n, x))),
+    "sici.0": (lambda ans, x: _over(sin(x), x, 1.0),),
+    "sici.1": (lambda ans, x: divide(cos(x), x),),
+    "shichi.0": (lambda ans, x: _over(sinh(x), x, 1.0),),
+    "shichi.1": (lambda ans, x: divide(cosh(x), x),),
+}
+
+
+def _expn_below(n: Any, x: Any) -> Any:
+    """expn(n - 1, x)."""
+    over = divide(1.0, x)
+    first = multiply(exp(negative(x)), add(over, square(over)))
+    return (
+        where(less(n, 1.0), first, apply("expn", _less_one(n), x))
+        if type(n) not in LITERALS
+        else (first if n < 1 else apply("expn", n - 1, x))
+    )
+
+
+def _over(y: Any, x: Any, limit: float) -> Any:
+    """y / x, with its limit at 0."""
+    zero = equal(x, 0.0)
+    return where(zero, limit, divide(y, where(zero, 1.0, x)))
+
+
+# -- 7: error functions --------------------------------------------------------------------------------------------
+def _bell(x: Any) -> Any:
+    """The density of the normal distribution."""
+    return multiply(gauss_half(x), 1 / _ROOT_2PI)
+
+
+def _hazard(x: Any) -> Any:
+    """The density of the normal distribution divided by the probability below x, on the left without both."""
+    left = divide(math.sqrt(2 / math.pi), apply("erfcx", multiply(where(less(x, 0.0), x, 0.0), -1 / _ROOT_2)))
+    return where(less(x, 0.0), left, divide(_bell(x), ndtr(where(less(x, 0.0), 0.0, x))))
+
+
+FAR = 12.0  # from where on the asymptotic series below have all digits
+
+
+def _series(far: Any, x: Any, sign: float) -> Any:
+    """-sum((2 n + 1)!! * (sign / (2 x**2))**n) / x**2 where x is `far`."""
+    squared = square(divide(1.0, where(far, x, FAR)))
+    series: Any = 1.0
+    for n in range(11, 0, -1):
+        series = add(multiply(multiply(squared, sign * (2 * n + 1) / 2), series), 1.0)
+    return negative(multiply(squared, series))
+
+
+def _erfcx(ans: Any, x: Any) -> Any:
+    """2 x erfcx(x) - 2 / sqrt(pi), of which the terms cancel where x is large."""
+    far = greater(x, FAR)
+    slope = subtract(_times(where(far, 0.0, x), where(far, 0.0, ans), 2.0), 2 / _ROOT_PI)
+    return where(far, multiply(_series(far, x, -1.0), 1 / _ROOT_PI), slope)
+
+
+def _dawsn(ans: Any, x: Any) -> Any:
+    """1 - 2 x dawsn(x), of which the terms cancel where x is large."""
+    far = greater(absolute(x), FAR)
+    slope = subtract(1.0, _times(where(far, 0.0, x), where(far, 0.0, ans), 2.0))
+    return where(far, multiply(_series(far, x, 1.0), 0.5), slope)
+
+
+def _fresnel(function: Any) -> Slope:
+    return lambda ans, x: function(multiply(square(x), math.pi / 2))
+
+
+_ERF: dict[str, tuple[Slope, ...]] = {
+    "erfcx": (_erfcx,),
+    "erfi": (lambda ans, x: multiply(exp(square(x)), 2 / _ROOT_PI),),
+    "erfcinv": (lambda ans, x: multiply(exp(square(ans)), -_ROOT_PI / 2),),
+    "dawsn": (_dawsn,),
+    "ndtr": (lambda ans, x: _bell(x),),
+    "log_ndtr": (lambda ans, x: _hazard(x),),
+    "ndtri": (lambda ans, p: multiply(exp(_half(square(ans))), _ROOT_2PI),),
+    "ndtri_exp": (lambda ans, y: multiply(exp(add(y, _half(square(ans)))), _ROOT_2PI),),
+    "fresnel.0": (_fresnel(sin),),
+    "fresnel.1": (_fresnel(cos),),
+    "owens_t": (
+        lambda ans, h, a: _times(erf(_times(h, a, 1 / _ROOT_2)), _bell(h), -0.5),
+        lambda ans, h, a: divide(
+            multiply(exp(_times(square(h), add(square(a), 1.0), -0.5)), 0.5 / math.pi), add(square(a), 1.0)
+        ),
+    ),
+}
+
+
+# -- 10: Bessel --------------------------------------------------------------------------------------------------------
+def _beside(name: str, below: float, above: float) -> Slope:
+    """Half the function of the order below and that above, with signs."""
+
+    def found(ans: Any, v: Any, x: Any) -> Any:
+        terms = multiply(apply(name, subtract(v, 1.0), x), below), multiply(apply(name, add(v, 1.0), x), above)
+        return _half(add(*terms))
+
+    return found
+
+
+def _scaled_iv(ans: Any, v: Any, x: Any) -> Any:
+    found = _half(add(apply("ive", subtract(v, 1.0), x), apply("ive", add(v, 1.0), x)))
+    return subtract(found, multiply(ans, sign(x)))
+
+
+def _scaled_kv(ans: Any, v: Any, x: Any) -> Any:
+    return subtract(ans, _half(add(apply("kve", subtract(v, 1.0), x), apply("kve", add(v, 1.0), x))))
+
+
+def _spherical(name: str, below: float, above: float) -> tuple[Slope, ...]:
+    """Of a spherical function: n times the one below and n + 1 times the one above, over 2 n + 1, with signs."""
+
+    def found(ans: Any, n: Any, x: Any) -> Any:
+        terms = _times(n, apply(name, _less_one(n), x), below), _times(add(n, 1.0), apply(name, add(n, 1.0), x), above)
+        return divide(add(*terms), add(multiply(n, 2.0), 1.0))
+
+    return (_STEPS, found)
+
+
+def _lower_struve(name: str, above: float, v: Any, x: Any) -> Any:
+    """The function of the order v - 1, for the order 0 by that of 1: at x = 0, SciPy has none of the orders below."""
+    if type(v) in LITERALS and v != 0:
+        return apply(name, v - 1.0, x)
+    of_0 = add(multiply(apply(name, 1.0, x), above), 2 / math.pi)
+    if type(v) in LITERALS:
+        return of_0
+    zero = equal(v, 0.0)
+    return where(zero, of_0, apply(name, where(zero, 0.0, subtract(v, 1.0)), x))
+
+
+def _struve(name: str, above: float) -> Slope:
+    """Half the function of the order below and that above, with its sign, and the term that their recurrence has."""
+
+    def found(ans: Any, v: Any, x: Any) -> Any:
+        higher = multiply(apply(name, add(v, 1.0), x), above)
+        terms = _lower_struve(name, above, v, x), higher
+        rest = multiply(power(_half(x), v), multiply(apply("rgamma", add(v, 1.5)), 1 / _ROOT_PI))
+        return _half(add(add(*terms), rest))
+
+    return found
+
+
+_IN_ORDER = "SciPy has no function for the derivative in the order"
+_BESSEL: dict[str, tuple[Slope, ...]] = {
+    "j0": (lambda ans, x: negative(apply("j1", x)),),
+    "j1": (lambda ans, x: _half(subtract(apply("j0", x), apply("jv", 2.0, x))),),
+    "y0": (lambda ans, x: negative(apply("y1", x)),),
+    "y1": (lambda ans, x: _half(subtract(apply("y0", x), apply("yv", 2.0, x))),),
+    "i0": (lambda ans, x: apply("i1", x),),
+    "i1": (lambda ans, x: _half(add(apply("i0", x), apply("iv", 2.0, x))),),
+    "i0e": (lambda ans, x: subtract(apply("i1e", x), multiply(ans, sign(x))),),
+    "i1e": (lambda ans, x: subtract(_half(add(apply("i0e", x), apply("ive", 2.0, x))), multiply(ans, sign(x))),),
+    "k0": (lambda ans, x: negative(apply("k1", x)),),
+    "k1": (lambda ans, x: _times(add(apply("k0", x), apply("kv", 2.0, x)), -0.5),),
+    "k0e": (lambda ans, x: subtract(ans, apply("k1e", x)),),
+    "k1e": (lambda ans, x: subtract(ans, _half(add(apply("k0e", x), apply("kve", 2.0, x)))),),
+    "jv": (_IN_ORDER, _beside("jv", 1.0, -1.0)),
+    "yv": (_IN_ORDER, _beside("yv", 1.0, -1.0)),
+    "iv": (_IN_ORDER, _beside("iv", 1.0, 1.0)),
+    "kv": (_IN_ORDER, _beside("kv", -1.0, -1.0)),
+    "ive": (_IN_ORDER, _scaled_iv),
+    "kve": (_IN_ORDER, _scaled_kv),
+    "airy.0": (lambda ans, x: apply("airy.1", x),),
+    "airy.1": (lambda ans, x: multiply(x, apply("airy.0", x)),),
+    "airy.2": (lambda ans, x: apply("airy.3", x),),
+    "airy.3": (lambda ans, x: multiply(x, apply("airy.2", x)),),
+    "struve": (_IN_ORDER, _struve("struve", -1.0)),
+    "modstruve": (_IN_ORDER, _struve("modstruve", 1.0)),
+    "spherical_jn": _spherical("spherical_jn", 1.0, -1.0),
+    "spherical_yn": _spherical("spherical_yn", 1.0, -1.0),
+    "spherical_in": _spherical("spherical_in", 1.0, 1.0),
+    "spherical_kn": _spherical("spherical_kn", -1.0, -1.0),
+}
+
+# -- 13, 15, 19: hypergeometric functions and elliptic integrals ------------------------------------------------------
+_IN_PARAMETER = "SciPy has no function for the derivative in a parameter"
+
+
+def _ellipkm1(ans: Any, p: Any) -> Any:
+    low = less(p, 0.5)
+    near, far = where(low, p, 0.25), where(low, 0.75, p)
+    rest = subtract(1.0, near)
+    first = divide(subtract(multiply(near, apply("ellipkm1", near)), apply("ellipe", rest)), _times(near, rest, 2.0))
+    return where(low, first, multiply(apply("hyp2f1", 1.5, 1.5, 2.0, subtract(1.0, far)), -math.pi / 8))
+
+
+def _exprel(ans: Any, x: Any) -> Any:
+    far = logical_or(greater(x, 1000.0), isinf(x))  # where SciPy's hyp1f1 may not end
+    return where(far, exp(x), _half(apply("hyp1f1", 2.0, 3.0, where(far, 0.0, x))))
+
+
+_HYPERGEOMETRIC: dict[str, tuple[Slope, ...]] = {
+    "hyp0f1": (_IN_PARAMETER, lambda ans, v, x: divide(apply("hyp0f1", add(v, 1.0), x), v)),
+    "hyp1f1": (
+        _IN_PARAMETER,
+        _IN_PARAMETER,
+        lambda ans, a, b, x: multiply(divide(a, b), apply("hyp1f1", add(a, 1.0), add(b, 1.0), x)),
+    ),
+    "hyperu": (
+        _IN_PARAMETER,
+        _IN_PARAMETER,
+        lambda ans, a, b, x: negative(multiply(a, apply("hyperu", add(a, 1.0), add(b, 1.0), x))),
+    ),
+    "hyp2f1": (
+        _IN_PARAMETER,
+        _IN_PARAMETER,
+        _IN_PARAMETER,
+        lambda ans, a, b, c, x: multiply(
+            divide(multiply(a, b), c), apply("hyp2f1", add(a, 1.0), add(b, 1.0), add(c, 1.0), x)
+        ),
+    ),
+    "exprel": (_exprel,),
+    "spence": (lambda ans, x: negative(apply("hyp2f1", 1.0, 1.0, 2.0, subtract(1.0, x))),),
+    "ellipk": (lambda ans, m: multiply(apply("hyp2f1", 1.5, 1.5, 2.0, m), math.pi / 8),),
+    "ellipe": (lambda ans, m: multiply(apply("hyp2f1", 0.5, 1.5, 2.0, m), -math.pi / 8),),
+    "ellipkm1": (_ellipkm1,),
+    "ellipkinc": (lambda ans, phi, m: divide(1.0, delta(phi, m)), ellipkinc_m),
+    "ellipeinc": (lambda ans, phi, m: delta(phi, m), ellipeinc_m),
+    "wright_bessel": (
+        _IN_PARAMETER,
+        _IN_PARAMETER,
+        lambda ans, a, b, x: apply("wright_bessel", a, add(a, b), x),
+    ),
+}
+
+
+# -- 18: orthogonal polynomials ----------------------------------------------------------------------------------------
+def _from_below(
+    name: str, factor: Callable[..., Any], raised: Callable[..., tuple[Any, ...]], parameters: int = 0, last: int = 0
+) -> Any:
+    """The slopes of a polynomial of degree n, or a function of a degree that is not whole: a factor times that of the
+    degree n - 1. Of the degrees from `last` to 0 it is constant."""
+
+    def found(ans: Any, n: Any, *rest: Any) -> Any:
+        *given, x = rest
+        if type(n) in LITERALS:
+            constant = n in range(last, 1)
+            lower = apply(name, 0.0 if constant else n - 1.0, *raised(*given), x)
+            return multiply(lower, 0.0 if constant else factor(n, *given))
+        constant = logical_or(equal(n, 0.0), equal(n, float(last)))
+        lower = multiply(factor(n, *given), apply(name, where(constant, 0.0, subtract(n, 1.0)), *raised(*given), x))
+        return where(constant, 0.0, lower)
+
+    return (_STEPS, *[_IN_PARAMETER] * parameters, found)
+
+
+def _apart(name: str, n: Any, x: Any, inner: float) -> Any:
+    """The slope of a polynomial of something that has the slope `inner`."""
+    return multiply(slope(name, 1, None, (n, x)), inner)
+
+
+_POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
+    "eval_legendre": _from_below("eval_jacobi", lambda n: _half(add(n, 1.0)), lambda: (1.0, 1.0), 0, -1),
+    "eval_chebyt": _from_below("eval_chebyu", lambda n: n, lambda: ()),
+    "eval_chebyu": _from_below("eval_gegenbauer", lambda n: 2.0, lambda: (2.0,), 0, -1),
+    "eval_gegenbauer": _from_below("eval_gegenbauer", lambda n, a: multiply(a, 2.0), lambda a: (add(a, 1.0),), 1, -1),
+    "eval_jacobi": _from_below("eval_jacobi", lambda n, a, b: _half(add(add(n, 1.0), add(a, b))),
+                               lambda a, b: (add(a, 1.0), add(b, 1.0)), 2),
+    "eval_chebyc": _from_below("eval_chebys", lambda n: n, lambda: ()),
+    "eval_chebys": (_STEPS, lambda ans, n, x: _apart("eval_chebyu", n, _half(x), 0.5)),
+    "eval_sh_chebyt": _from_below("eval_sh_chebyu", lambda n: multiply(n, 2.0), lambda: ()),
+    "eval_sh_chebyu": (_STEPS, lambda ans, n, x: _apart("eval_chebyu", n, subtract(multiply(x, 2.0), 1.0), 2.0)),
+    "eval_sh_legendre": (_STEPS, lambda ans, n, x: _apart("eval_legendre", n, subtract(multiply(x, 2.0), 1.0), 2.0)),
+    "eval_sh_jacobi": _from_below("eval_sh_jacobi", lambda n, p, q: n, lambda p, q: (add(p, 2.0), add(q, 1.0)), 2),
+    "eval_hermite": _from_below("eval_hermite", lambda n: multiply(n, 2.0), lambda: ()),
+    "eval_hermitenorm": _from_below("eval_hermitenorm", lambda n: n, lambda: ()),
+    "eval_laguerre": _from_below("eval_genlaguerre", lambda n: -1.0, lambda: (1.0,)),
+    "eval_genlaguerre": _from_below("eval_genlaguerre", lambda n, a: -1.0, lambda a: (add(a, 1.0),), 1),
+}  # fmt: skip
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+def _omega(part: int) -> Slope:
+    """Of W: exp(-W) / (1 + W), the real or the imaginary part."""
+
+    def found(ans: Any, x: Any, k: Any) -> Any:
+        a, b = apply("lambertw_real", x, k), apply("lambertw_imag", x, k)
+        up = add(a, 1.0)
+        scale = divide(exp(negative(a)), add(square(up), square(b)))
+        if part:
+            return negative(multiply(scale, add(multiply(cos(b), b), multiply(sin(b), up))))
+        return multiply(scale, subtract(multiply(cos(b), up), multiply(sin(b), b)))
+
+    return found
+
+
+_OTHERS: dict[str, tuple[Slope, ...]] = {
+    "stdtr": (in_t, lambda ans, df, t: t_density(df, t)),
+    "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: of_quantile(ans, t_density(df, ans))),
+    **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
+    "exp10": (lambda ans, x: multiply(ans, math.log(10)),),
+    "cosm1": (lambda ans, x: negative(sin(x)),),
+    "wrightomega": (lambda ans, x: divide(ans, add(ans, 1.0)),),
+    "lambertw_real": (_omega(0), _STEPS),
+    "lambertw_imag": (_omega(1), _STEPS),
+    "huber": (
+        lambda ans, d, r: where(less(absolute(r), d), 0.0, subtract(absolute(r), d)),
+        lambda ans, d, r: where(less(absolute(r), d), r, multiply(d, sign(r))),
+    ),
+}
+
+SLOPES: dict[str, tuple[Slope, ...]] = {
+    **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS, **INVERSES,
+    **OF_FUNCTIONS,
+}  # fmt: skip
+for _name in ["i0e", "i1e", "k0e", "k1e", "sici.0", "sici.1", "rgamma", "itairy.0", "itairy.2", "ellipk", "ellipkm1"]:
+    SLOPES[_name] = (vanishing(SLOPES[_name][0]),)
+
+
+def _scipy(name: str, *xs: Any) -> Any:
+    import scipy.special
+
+    return getattr(scipy.special, name)(*xs)
+
+
+def _of_degree(name: str) -> Callable[..., Any]:
+    """A function whose first argument SciPy wants as an integer."""
+    return lambda n, *xs: _scipy(name, np.asarray(n).astype(np.int64), *xs)
+
+
+def _of_draws(name: str) -> Callable[..., Any]:
+    """A function whose second argument SciPy wants as an integer, where it is whole."""
+
+    def value(k: Any, n: Any, p: Any) -> Any:
+        whole = np.asarray(n).astype(np.int64)
+        return _scipy(name, k, whole if np.all(whole == n) else n, p)
+
+    return value
+
+
+_DEGREES = (
+    "expn", "spherical_jn", "spherical_yn", "spherical_in", "spherical_kn", "eval_hermite", "eval_hermitenorm",
+)  # fmt: skip
+_COUNTS = ("poisson", "binom", "bernoulli", "nbinom", "geom")
+
+
+def _of_discrete(name: str, inverse: str) -> Callable[..., Any]:
+    """The inverse of a distribution on whole numbers, which are its only values."""
+
+    def call(*xs: Any) -> Any:
+        import scipy.stats
+
+        return getattr(getattr(scipy.stats, name), inverse)(*xs)
+
+    return call
+
+
+VALUES: dict[str, Callable[..., Any]] = {
+    "log_ndtr": precise.log_ndtr,
+    "lambertw_real": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).real,
+    "lambertw_imag": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).imag,
+    "_zeta": lambda x, q: _scipy("zeta", x, q),
+    "_riemann_zeta": lambda x: _scipy("zeta", x),
+    **{name: _of_degree(name) for name in _DEGREES},
+    **{name: _of_draws(name) for name in ("bdtr", "bdtrc", "bdtri")},
+    **{f"_{name}_{inverse}": _of_discrete(name, inverse) for name in _COUNTS for inverse in ("ppf", "isf")},
+    **VALUES_OF_DRAWN,
+}

@@ -1,0 +1,87 @@
+"""The slopes of incomplete elliptic integrals in their parameter m, in ops.
+
+By DLMF 19.4 they are differences over m and 1 - m, of which nothing is left next to m = 0 and m = 1. There, the
+integrals that they are, of sin(t)**2 / (2 * (1 - m * sin(t)**2)**p), are sums over the places of Gauss and Legendre,
+which have all derivatives: next to m = 1 where phi is well below a quarter of a turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    divide,
+    less,
+    logical_and,
+    logical_or,
+    multiply,
+    power,
+    rint,
+    sin,
+    sqrt,
+    subtract,
+    where,
+)
+from tracegrad.ops.special.scipy_special import apply
+
+__all__ = ["delta", "ellipeinc_m", "ellipkinc_m"]
+
+_NEAR, _WITHIN = 0.01, 1.05  # as far as that from 0 or 1, for such a phi next to 1, the places give all digits
+_PLACES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(12))
+
+
+def _sin(x: Any) -> Any:
+    return math.sin(x) if type(x) in LITERALS else sin(x)
+
+
+def delta(phi: Any, m: Any) -> Any:
+    sine = _sin(phi)
+    return sqrt(subtract(1.0, multiply(m, multiply(sine, sine))))
+
+
+def _integral(phi: Any, m: Any, exponent: float) -> Any:
+    """From 0 to phi, which is at most a quarter of a turn."""
+    half = multiply(phi, 0.5)
+    terms = []
+    for place, weight in zip(_PLACES, _WEIGHTS):
+        sine = _sin(multiply(half, place + 1.0))
+        squared = multiply(sine, sine)
+        terms.append(multiply(multiply(squared, power(subtract(1.0, multiply(m, squared)), exponent)), 0.5 * weight))
+    return multiply(functools.reduce(add, terms), half)
+
+
+def _is_near(phi: Any, m: Any) -> Any:
+    """Whether m is next to 0, or to 1 where phi is not large."""
+    small = abs(phi) < _WITHIN if type(phi) in LITERALS else less(absolute(phi), _WITHIN)
+    return logical_or(less(absolute(m), _NEAR), logical_and(less(absolute(subtract(m, 1.0)), _NEAR), small))
+
+
+def _by_places(phi: Any, m: Any, exponent: float) -> Any:
+    turns = round(phi / math.pi) if type(phi) in LITERALS else rint(multiply(phi, 1 / math.pi))
+    rest = subtract(phi, multiply(turns, math.pi))
+    whole = _integral(math.pi / 2, where(less(m, 0.5), m, 0.0), exponent)
+    return add(_integral(rest, m, exponent), multiply(whole, multiply(turns, 2.0)))
+
+
+def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
+    near = _is_near(phi, m)
+    far = where(near, 0.5, m)
+    rest = subtract(1.0, far)
+    parts = subtract(apply("ellipeinc", phi, far), multiply(rest, where(near, 0.0, ans)))
+    first = divide(parts, multiply(multiply(far, rest), 2.0))
+    last = divide(_sin(multiply(phi, 2.0)), multiply(multiply(rest, delta(phi, far)), 4.0))
+    return where(near, _by_places(phi, where(near, m, 0.0), -1.5), subtract(first, last))
+
+
+def ellipeinc_m(ans: Any, phi: Any, m: Any) -> Any:
+    near = _is_near(phi, m)
+    far = where(near, 0.5, m)
+    found = divide(subtract(where(near, 0.0, ans), apply("ellipkinc", phi, far)), multiply(far, 2.0))
+    return where(near, multiply(_by_places(phi, where(near, m, 0.0), -0.5), -1.0), found)

@@ -1,0 +1,38 @@
+"""Lambert's function of complex numbers. As `matrix_functions`, imported where it is made or read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops.core.elementwise_op import elementwise
+from tracegrad.ops.core.op import HOLOMORPHIC
+from tracegrad.ops.elementwise.complex import sample
+from tracegrad.ops.elementwise.table import add, divide, exp, multiply, negative
+
+__all__ = ["lambertw"]
+
+
+def _computed(z: Any, k: Any) -> Any:
+    import scipy.special
+
+    return scipy.special.lambertw(z, k)
+
+
+def _loop(z: Any, k: Any) -> Any:
+    wide = np.dtype(np.complex128)  # SciPy's only loop
+    return wide, np.dtype(np.int64), wide
+
+
+# Of W: exp(-W) / (1 + W), which is 1 at 0, unlike W / (z (1 + W)).
+lambertw = elementwise("lambertw(z, k)", _computed, None,
+                       lambda t, ans, z, k: divide(multiply(t, exp(negative(ans))), add(ans, 1.0)), None,
+                       loop=_loop, domain=None, on_complex=HOLOMORPHIC,
+                       doc="the solution w of w exp(w) = z, on branch k")  # fmt: skip
+
+
+@lambertw.def_samples
+def _() -> Any:
+    yield (sample((3, 4)), np.zeros((3, 4), np.int64)), {}
+    yield (sample((3,)), np.array([0, 1, -2])), {}

@@ -1,0 +1,208 @@
+"""The slopes of inverses of distribution functions, in what they are inverse in and in the parameters, in ops.
+
+An answer y solves F(y, ...) = p for a distribution function F, so its slopes are quotients of those of F. All are
+written over the density, which cancels where p is not meant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.avals import LITERALS
+from tracegrad.ops.elementwise.table import (
+    add,
+    divide,
+    equal,
+    exp,
+    floor,
+    less,
+    multiply,
+    negative,
+    square,
+    subtract,
+    where,
+)
+from tracegrad.ops.special.densities import beta_density, gamma_density, of_quantile, t_density
+from tracegrad.ops.special.scipy_special import apply
+from tracegrad.ops.special.shape_parameter_derivatives import Slope, t_ratio
+
+__all__ = ["INVERSES"]
+
+_STEPS = "the argument counts, and has no neighbours"
+_ROOT_2PI = math.sqrt(2 * math.pi)
+
+
+def _in_gamma(a: Any, x: Any) -> Any:
+    return apply("_gammainc_in.1", a, x)
+
+
+def _in_beta(a: Any, b: Any, x: Any) -> tuple[Any, Any]:
+    return apply("_betainc_in.1.0", a, b, x), apply("_betainc_in.0.1", a, b, x)
+
+
+def _half(x: Any) -> Any:
+    return multiply(x, 0.5)
+
+
+def _above(k: Any) -> Any:
+    return add(floor(k), 1.0)
+
+
+def _whole(n: Any) -> Any:
+    """A number of draws, as SciPy reads it."""
+    return float(math.floor(n)) if type(n) in LITERALS else floor(n)
+
+
+def _over(x: Any, *others: Any) -> Any:
+    for y in others:
+        x = divide(x, y)
+    return x
+
+
+# -- counts: the binomial, the negative binomial and the Poisson distribution ------------------------------------
+def _bdtr(sign: float) -> Slope:
+    def found(ans: Any, k: Any, n: Any, p: Any) -> Any:
+        draws = _whole(n)
+        inside = less(floor(k), draws)
+        rest = where(inside, subtract(draws, floor(k)), 1.0)
+        return where(inside, multiply(beta_density(rest, _above(k), subtract(1.0, p)), sign), 0.0)
+
+    return found
+
+
+def _nbdtr(sign: float) -> Slope:
+    return lambda ans, k, n, p: multiply(beta_density(_whole(n), _above(k), p), sign)
+
+
+def _bdtri(ans: Any, k: Any, n: Any, y: Any) -> Any:
+    return divide(-1.0, beta_density(subtract(_whole(n), floor(k)), _above(k), subtract(1.0, ans)))
+
+
+def _binomial(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
+    """The slopes of bdtr in k and n, between the counts, over the density; and the density, which is less that in p."""
+    a, b, x = subtract(n, k), add(k, 1.0), subtract(1.0, p)
+    first, second = _in_beta(a, b, x)
+    return subtract(second, first), first, beta_density(a, b, x)
+
+
+def _solved(slopes: Callable[..., tuple[Any, ...]], own: int, order: Callable[..., tuple[Any, ...]], value: int,
+            places: tuple[int, ...]) -> tuple[Slope, ...]:  # fmt: skip
+    """The slopes of an inverse: `slopes(*order(ans, *xs))` are those of the function in its operands, over the density,
+    and the density. It is solved for the operand `own`; argument `value` is that of the function, and the others are
+    the operands `places`."""
+
+    def at(i: int) -> Slope:
+        def found(ans: Any, *xs: Any) -> Any:
+            *each, density = slopes(*order(ans, *xs))
+            if i == value:
+                return _over(1.0, each[own], density)
+            return negative(divide(each[places[i]], each[own]))
+
+        return found
+
+    return tuple(at(i) for i in range(len(places)))
+
+
+def _from_0(slopes: tuple[Slope, ...]) -> tuple[Slope, ...]:
+    """The slopes of a count that is 0 wherever there would be less."""
+
+    def at(found: Slope) -> Slope:
+        assert not isinstance(found, str)
+        return lambda ans, *xs: where(equal(ans, 0.0), 0.0, found(ans, *xs))
+
+    return tuple(map(at, slopes))
+
+
+def _of_binomial(k: Any, n: Any, p: Any) -> tuple[Any, ...]:
+    in_k, in_n, density = _binomial(k, n, p)
+    return in_k, in_n, -1.0, density
+
+
+def _of_negative_binomial(k: Any, n: Any, p: Any) -> tuple[Any, ...]:
+    in_n, in_k = _in_beta(n, add(k, 1.0), p)
+    return in_k, in_n, 1.0, beta_density(n, add(k, 1.0), p)
+
+
+def _of_poisson(k: Any, m: Any) -> tuple[Any, ...]:
+    above = add(k, 1.0)
+    return negative(_in_gamma(above, m)), -1.0, gamma_density(above, m)
+
+
+# -- others --------------------------------------------------------------------------------------------------------
+def _of_beta(a: Any, b: Any, x: Any) -> tuple[Any, ...]:
+    return *_in_beta(a, b, x), 1.0, beta_density(a, b, x)
+
+
+def _of_gamma(a: Any, b: Any, x: Any) -> tuple[Any, ...]:
+    scaled = multiply(a, x)
+    return x, _in_gamma(b, scaled), a, gamma_density(b, scaled)
+
+
+def _of_chi_square(v: Any, x: Any) -> tuple[Any, ...]:
+    a, y = _half(v), _half(x)
+    return _half(_in_gamma(a, y)), 0.5, gamma_density(a, y)
+
+
+def _of_f(n: Any, m: Any, x: Any) -> tuple[Any, ...]:
+    product = multiply(n, x)
+    both = add(m, product)
+    share, squared = divide(product, both), square(both)
+    first, second = _in_beta(_half(n), _half(m), share)
+    in_n = add(_half(first), divide(multiply(x, m), squared))
+    in_m = subtract(_half(second), divide(product, squared))
+    return in_n, in_m, divide(multiply(n, m), squared), beta_density(_half(n), _half(m), share)
+
+
+def _of_t(df: Any, t: Any) -> tuple[Any, ...]:
+    return t_ratio(df, t), 1.0, t_density(df, t)
+
+
+def _chdtri(ans: Any, v: Any, p: Any) -> Any:
+    return multiply(of_quantile(ans, gamma_density(_half(v), _half(ans))), -2.0)
+
+
+def _steepness(z: Any) -> Any:
+    """The slope of ndtri where it is z."""
+    return multiply(exp(_half(square(z))), _ROOT_2PI)
+
+
+def _z(mean: Any, std: Any, x: Any) -> Any:
+    return divide(subtract(x, mean), std)
+
+
+INVERSES: dict[str, tuple[Slope, ...]] = {
+    "bdtr": (_STEPS, _STEPS, _bdtr(-1.0)),
+    "bdtrc": (_STEPS, _STEPS, _bdtr(1.0)),
+    "bdtri": (_STEPS, _STEPS, _bdtri),
+    "bdtrik": _from_0(_solved(_of_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
+    "bdtrin": _solved(_of_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
+    "nbdtr": (_STEPS, _STEPS, _nbdtr(1.0)),
+    "nbdtrc": (_STEPS, _STEPS, _nbdtr(-1.0)),
+    "nbdtri": (_STEPS, _STEPS, lambda ans, k, n, y: divide(1.0, beta_density(_whole(n), _above(k), ans))),
+    "nbdtrik": _from_0(_solved(_of_negative_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
+    "nbdtrin": _solved(_of_negative_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
+    "pdtri": (_STEPS, lambda ans, k, y: negative(of_quantile(ans, gamma_density(_above(k), ans)))),
+    "pdtrik": _from_0(_solved(_of_poisson, 0, lambda ans, p, m: (ans, m), 0, (0, 1))),
+    "btdtria": _solved(_of_beta, 0, lambda ans, p, b, x: (ans, b, x), 0, (0, 1, 2)),
+    "btdtrib": _solved(_of_beta, 1, lambda ans, a, p, x: (a, ans, x), 1, (0, 1, 2)),
+    "gdtria": _solved(_of_gamma, 0, lambda ans, p, b, x: (ans, b, x), 0, (0, 1, 2)),
+    "gdtrib": _solved(_of_gamma, 1, lambda ans, a, p, x: (a, ans, x), 1, (0, 1, 2)),
+    "gdtrix": _solved(_of_gamma, 2, lambda ans, a, b, p: (a, b, ans), 2, (0, 1, 2)),
+    "chdtri": (lambda ans, v, p: negative(_in_gamma(_half(v), _half(ans))), _chdtri),
+    "chdtriv": _solved(_of_chi_square, 0, lambda ans, p, x: (ans, x), 0, (0, 1)),
+    "fdtri": _solved(_of_f, 2, lambda ans, n, m, p: (n, m, ans), 2, (0, 1, 2)),
+    "fdtridfd": _solved(_of_f, 1, lambda ans, n, p, x: (n, ans, x), 1, (0, 1, 2)),
+    "stdtridf": _solved(_of_t, 0, lambda ans, p, t: (ans, t), 0, (0, 1)),
+    "nrdtrimn": (
+        lambda ans, p, std, x: negative(multiply(std, _steepness(_z(ans, std, x)))),
+        lambda ans, p, std, x: negative(_z(ans, std, x)),
+        lambda ans, p, std, x: add(multiply(ans, 0.0), 1.0),
+    ),
+    "nrdtrisd": (
+        lambda ans, mn, p, x: divide(-1.0, _z(mn, ans, x)),
+        lambda ans, mn, p, x: negative(divide(multiply(ans, _steepness(_z(mn, ans, x))), _z(mn, ans, x))),
+        lambda ans, mn, p, x: divide(1.0, _z(mn, ans, x)),
+    ),
+}

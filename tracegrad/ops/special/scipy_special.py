@@ -1,0 +1,123 @@
+"""Special functions, computed by SciPy; derivatives by the formulas of DLMF.
+
+Those that PyTorch has are ops of their own. All others are one op, `special`, whose parameter is SciPy's name: they
+differ in nothing but that and their slopes, which `derivatives` has and only their derivatives need.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.core.elementwise_op import Elementwise, elementwise, float_loop
+from tracegrad.ops.core.op import bind, primitive
+from tracegrad.ops.core.samples import uniform
+from tracegrad.ops.elementwise.table import divide, gauss, multiply
+from tracegrad.ops.numerics import accurate_gamma as precise_gamma
+
+digamma: Elementwise
+
+
+def _scipy(name: str) -> Any:
+    def call(x: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(x)
+
+    return call
+
+
+@primitive(order="K")
+def polygamma(x: Any, *, n: int) -> Any:
+    """The `n`-th derivative of digamma at `x`."""
+    import scipy.special
+
+    return np.asarray(precise_gamma.trigamma(x) if n == 1 else scipy.special.polygamma(n, x), x.dtype)
+
+
+@polygamma.def_aval
+def _(x: Aval, *, n: int) -> Aval:
+    return x
+
+
+@polygamma.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, n: int) -> Any:
+    return multiply(ct, polygamma(x, n=n + 1))
+
+
+@polygamma.def_samples
+def _() -> Any:
+    yield (uniform((3, 4), 0.5, 3),), {"n": 1}
+    yield (uniform((5,), 0.5, 3, dtype="float32"),), {"n": 2}
+
+
+erfinv = elementwise("erfinv(x)", _scipy("erfinv"), None,
+                     lambda t, ans, x: multiply(t, divide(math.sqrt(math.pi) / 2, gauss(ans))),
+                     loop=float_loop, domain=(-0.9, 0.9), doc="inverse of the error function")  # fmt: skip
+lgamma = elementwise("lgamma(x)", precise_gamma.lgamma, None, lambda t, ans, x: multiply(t, digamma(x)),
+                     loop=float_loop, domain=(0.5, 3), doc="log(abs(gamma(x)))")  # fmt: skip
+digamma = elementwise("digamma(x)", precise_gamma.digamma, None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
+                      loop=float_loop, domain=(0.5, 3), doc="logarithmic derivative of gamma(x)")  # fmt: skip
+
+
+# -- all others ------------------------------------------------------------------------------------------------
+@primitive(order="K")
+def special(*xs: Any, name: str) -> Any:
+    """The function of SciPy's with this name, of real arrays of one shape and dtype and of numbers; `name.1` is the
+    second of its results."""
+    known = computed(name)
+    dtype = next(x.dtype for x in xs if type(x) not in LITERALS)
+    return np.asarray(known(*xs), dtype)
+
+
+def computed(name: str) -> Any:
+    """The NumPy function that computes `name`."""
+    import scipy.special
+
+    from tracegrad.ops.special.derivatives import FAMILIES, VALUES
+
+    if name in VALUES:
+        return VALUES[name]
+    function, _, result = name.partition(".")
+    if function in FAMILIES:
+        return functools.partial(FAMILIES[function], *map(int, result.split(".")))
+    whole = getattr(scipy.special, function)
+    return (lambda *xs: whole(*xs)[int(result)]) if result else whole
+
+
+def apply(name: str, *xs: Any) -> Any:
+    """The function `name` of arrays that conform, and of numbers."""
+    if all(type(x) in LITERALS for x in xs):
+        return float(special.impl(*[np.float64(x) for x in xs], name=name))
+    return bind(special, tuple([float(x) if type(x) in LITERALS else x for x in xs]), {"name": name})
+
+
+@special.def_aval
+def _(*xs: Any, name: str) -> Aval:
+    given: list[Aval] = [x for x in xs if type(x) not in LITERALS]
+    if not given or any(x != given[0] for x in given):
+        raise ShapeError(f"{name} wants operands of one shape and dtype, got {', '.join(map(str, xs))}")
+    return given[0]
+
+
+@special.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, *xs: Any, name: str) -> list[Any]:
+    from tracegrad.ops.special.derivatives import slope
+
+    return [multiply(ct, slope(name, i, ans, xs)) for i in wanted]
+
+
+@special.def_samples
+def _() -> Any:
+    yield (uniform((3, 4), 0.5, 3),), {"name": "gamma"}
+    yield (uniform((3, 4), 0.5, 3),), {"name": "erfcx"}
+    yield (uniform((5,), 0.5, 3, dtype="float32"), uniform((5,), 0.5, 3, seed=1, dtype="float32")), {"name": "betaln"}
+    yield (uniform((9,), 0.5, 3),), {"name": "airy.3"}
+
+
+polygamma.pointwise = special.pointwise = True

@@ -1,0 +1,235 @@
+"""The slopes of special functions in the parameters of their shape, in ops.
+
+What they are made of has no name in SciPy. It is a *family* here: functions that differ in the orders of derivatives,
+which stand in the name: `special(a, x, name="_gammainc_in.2")` is the second derivative of gammainc in `a`, over its
+density. NumPy computes the members (`tracegrad.ops.special.incomplete_derivatives`), and the slope of a member is made
+of its neighbours; so there are derivatives of every order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.ops.elementwise.limits import RULES, limited
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    divide,
+    equal,
+    isinf,
+    less,
+    log,
+    log1p,
+    logical_or,
+    multiply,
+    negative,
+    sign,
+    square,
+    subtract,
+    where,
+)
+from tracegrad.ops.shape.linear import zeros_like
+from tracegrad.ops.special.densities import beta_density, gamma_density, t_density
+from tracegrad.ops.special.incomplete_derivatives import bell, bell_2d, beta_ratio, gamma_ratio
+from tracegrad.ops.special.scipy_special import apply, digamma, polygamma
+
+__all__ = ["FAMILIES", "IN_BETA", "SLOPES_OF_FAMILIES", "VALUES_OF_DRAWN", "drawn", "in_gamma", "in_t", "t_ratio"]
+
+Slope = Callable[..., Any] | str
+
+
+def _member(family: str, *orders: int) -> str:
+    return ".".join([family, *map(str, orders)])
+
+
+def _psi(n: int, x: Any) -> Any:
+    """The derivative of digamma of order `n`."""
+    if type(x) in LITERALS:
+        import scipy.special
+
+        return float(scipy.special.polygamma(n, x))
+    return polygamma(x, n=n) if n else digamma(x)
+
+
+def _in_the_end(x: Any, end: float, found: Callable[[Any], Any], nothing: Any) -> Any:
+    """`found(x)`; `nothing`, which is 0, at both ends of where `x` is, 0 and `end`."""
+    outside = logical_or(equal(x, 0.0), equal(x, end))
+    return where(outside, nothing, found(where(outside, 0.5, x)))
+
+
+def _nothing(rule: str, *xs: Any) -> Any:
+    """0 in the shape of the operands, with the slopes of `rule`."""
+    zero = zeros_like(next(x for x in xs if type(x) not in LITERALS))
+    return limited(zero, *[add(zero, x) if type(x) in LITERALS else x for x in xs], rule=rule)
+
+
+def _unmoved(zero: Any, *xs: Any) -> Any:
+    return zero
+
+
+def _times_logs(density: Any, logs: Any) -> Any:
+    """A density times what its logarithm has for a slope in a parameter, 0 where the density is."""
+    return where(equal(density, 0.0), 0.0, multiply(density, logs))
+
+
+# -- gamma -----------------------------------------------------------------------------------------------------
+def _gamma_logs(k: int, a: Any, x: Any) -> list[Any]:
+    """The derivatives in `a` of the logarithm of the density at `x`, of the orders 1 to k."""
+    return [subtract(log(x), _psi(0, a)) if not n else negative(_psi(n, a)) for n in range(k)]
+
+
+def _of_gamma(k: int) -> tuple[Slope, ...]:
+    def in_a(ans: Any, a: Any, x: Any) -> Any:
+        above = apply(_member("_gammainc_in", k + 1), a, x)
+        return subtract(above, multiply(ans, _gamma_logs(1, a, x)[0]))
+
+    def in_x(ans: Any, a: Any, x: Any) -> Any:
+        bend = subtract(divide(subtract(a, 1.0), x), 1.0)
+        return subtract(bell(_gamma_logs(k, a, x)), multiply(ans, bend))
+
+    return in_a, in_x
+
+
+def in_gamma(ans: Any, a: Any, x: Any) -> Any:
+    """The slope of gammainc in `a`."""
+
+    def inside(x: Any) -> Any:
+        return multiply(apply("_gammainc_in.1", a, x), gamma_density(a, x))
+
+    return _in_the_end(x, np.inf, inside, _nothing("gammainc_in_a", a, x))
+
+
+RULES["gammainc_in_a"] = (
+    _unmoved,
+    lambda zero, a, x: _times_logs(gamma_density(a, x), _gamma_logs(1, a, x)[0]),
+)
+
+
+def _of_gamma_quantile(ans: Any, a: Any, y: Any) -> Any:
+    return negative(apply("_gammainc_in.1", a, ans))
+
+
+# -- beta ------------------------------------------------------------------------------------------------------
+def _beta_logs(a: Any, b: Any, x: Any) -> Callable[[int, int], Any]:
+    both = add(a, b)
+
+    def c(i: int, j: int) -> Any:
+        shared = _psi(i + j - 1, both)
+        if i and j:
+            return shared
+        rest = subtract(shared, _psi(i + j - 1, a if i else b))
+        if i + j > 1:
+            return rest
+        return add(rest, log(x) if i else log1p(negative(x)))
+
+    return c
+
+
+def _of_beta(i: int, j: int) -> tuple[Slope, ...]:
+    def in_shape(di: int, dj: int) -> Slope:
+        def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
+            above = apply(_member("_betainc_in", i + di, j + dj), a, b, x)
+            return subtract(above, multiply(ans, _beta_logs(a, b, x)(di, dj)))
+
+        return found
+
+    def in_x(ans: Any, a: Any, b: Any, x: Any) -> Any:
+        bend = subtract(divide(subtract(a, 1.0), x), divide(subtract(b, 1.0), subtract(1.0, x)))
+        return subtract(bell_2d(i, j, _beta_logs(a, b, x)), multiply(ans, bend))
+
+    return in_shape(1, 0), in_shape(0, 1), in_x
+
+
+def _in_shape(i: int, j: int) -> Slope:
+    """The slope of betainc in `a` or in `b`."""
+    member, rule = _member("_betainc_in", i, j), f"betainc_in_{'ab'[j]}"
+
+    def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
+        def inside(x: Any) -> Any:
+            return multiply(apply(member, a, b, x), beta_density(a, b, x))
+
+        return _in_the_end(x, 1.0, inside, _nothing(rule, a, b, x))
+
+    def at_an_end(zero: Any, a: Any, b: Any, x: Any) -> Any:
+        return _times_logs(beta_density(a, b, x), _beta_logs(a, b, x)(i, j))
+
+    RULES[rule] = _unmoved, _unmoved, at_an_end
+    return found
+
+
+IN_BETA = _in_shape(1, 0), _in_shape(0, 1)
+
+
+def _of_beta_quantile(member: str) -> Slope:
+    return lambda ans, a, b, y: negative(apply(member, a, b, ans))
+
+
+# -- Student's t -----------------------------------------------------------------------------------------------
+def t_ratio(df: Any, t: Any) -> Any:
+    """The slope of stdtr(df, t) in `df`, over the density. DLMF 8.17 has the distribution as a function betainc."""
+    zero = equal(t, 0.0)
+    size = where(zero, 1.0, absolute(t))
+    squared = square(size)
+    both, half = add(df, squared), multiply(df, 0.5)
+    share, rest = divide(df, both), divide(squared, both)
+    # Of the smaller of the two shares, the other is known as well.
+    small = less(rest, 0.5)
+    inner = where(
+        small,
+        negative(apply("_betainc_in.0.1", 0.5, half, where(small, rest, 0.25))),
+        apply("_betainc_in.1.0", half, 0.5, where(small, 0.25, share)),
+    )
+    # In the argument of betainc there is df once more.
+    found = divide(add(multiply(inner, divide(square(both), multiply(squared, 2.0))), 1.0), multiply(df, 2.0))
+    return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(found, size), sign(t))))
+
+
+def _t_ratio_at_0(zero: Any, df: Any, t: Any) -> Any:
+    """The slope of `t_ratio` in t at 0: what the logarithm of the density there has for one in df."""
+    half = multiply(df, 0.5)
+    return subtract(multiply(subtract(_psi(0, add(half, 0.5)), _psi(0, half)), 0.5), divide(0.5, df))
+
+
+RULES["stdtr_in_df"] = _unmoved, _t_ratio_at_0
+
+
+def in_t(ans: Any, df: Any, t: Any) -> Any:
+    """The slope of stdtr in `df`."""
+    far = isinf(t)
+    inside = where(far, 1.0, t)
+    return where(far, 0.0, multiply(t_ratio(df, inside), t_density(df, inside)))
+
+
+# -- what is drawn, as a function of the parameters ------------------------------------------------------------
+_CONSTANT = "it is a random number"
+VALUES_OF_DRAWN: dict[str, Callable[..., Any]] = {
+    "_drawn_gamma": lambda a, x: x, "_drawn_beta": lambda a, b, x: x, "_drawn_t": lambda df, t: t,
+}  # fmt: skip
+
+
+def drawn(kind: str, *xs: Any) -> Any:
+    """Random numbers as functions of the parameters of their distribution: the last of the operands, which are drawn.
+
+    The slopes are those of the quantile that they are.
+    """
+    return apply(f"_drawn_{kind}", *xs)
+
+
+PARAMETERS: dict[str, tuple[Slope, ...]] = {
+    "gammaincinv": (_of_gamma_quantile,),
+    "gammainccinv": (_of_gamma_quantile,),
+    "betaincinv": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1")),
+    "betainccinv": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1")),
+    "stdtrit": (lambda ans, df, p: negative(t_ratio(df, ans)),),
+    "_drawn_gamma": (_of_gamma_quantile, _CONSTANT),
+    "_drawn_beta": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1"), _CONSTANT),
+    "_drawn_t": (lambda ans, df, t: negative(t_ratio(df, ans)), _CONSTANT),
+}
+
+# By the name of a family, what computes the members, and their slopes, given the orders.
+FAMILIES: dict[str, Callable[..., Any]] = {"_gammainc_in": gamma_ratio, "_betainc_in": beta_ratio}
+SLOPES_OF_FAMILIES: dict[str, Callable[..., tuple[Slope, ...]]] = {"_gammainc_in": _of_gamma, "_betainc_in": _of_beta}
