@@ -21,7 +21,7 @@ from tracegrad.ops.linalg import contraction
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape import linear
-from tracegrad.runtime.program import Program, compile_program
+from tracegrad.runtime.execution.program import Program, compile_program
 
 __all__ = ["assert_same", "compiled", "full_slice", "graph_from", "outputs_of", "values_for", "whole"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import tracegrad as tg
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, UFUNCS
 from tracegrad.ops import TABLE
-from tracegrad.runtime.threads import num_threads
+from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import jit_disabled, settings
 from tracegrad.trace.garbage import thresholds
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import tracegrad as tg
 from tracegrad.ir.replay import run
-from tracegrad.runtime import dispatch
+from tracegrad.runtime.dispatch import dispatcher as dispatch
 from tracegrad.trace.builder import TraceBuilder
 
 counters: Any = importlib.import_module("tracegrad.trace.counters")

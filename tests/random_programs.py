@@ -23,7 +23,7 @@ import numpy as np
 
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
-from tracegrad.runtime import dispatch
+from tracegrad.runtime.dispatch import dispatcher as dispatch
 from tracegrad.torch.tape import eager_vjp
 
 __all__ = ["check", "interpreted", "program"]

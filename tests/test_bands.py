@@ -18,8 +18,8 @@ from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.arena import Arena
 from tracegrad.codegen.plan.planner import Plan
 from tracegrad.codegen.program.interpreter import BAND
-from tracegrad.runtime import threads
-from tracegrad.runtime.machine_code import shared_function
+from tracegrad.runtime.compile.code_store import shared_function
+from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
 

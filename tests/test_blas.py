@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tracegrad.runtime import blas, threads
+from tracegrad.runtime.blas import library as blas
+from tracegrad.runtime.threads import pool as threads
 
 C_TYPES = {"s": ctypes.c_float, "d": ctypes.c_double}
 DTYPES = {"s": np.float32, "d": np.float64}
@@ -331,7 +332,7 @@ def test_integers_of_64_bits_are_refused():
 def test_importing_the_module_loads_nothing():
     run_python("""
 import sys
-from tracegrad.runtime import blas
+from tracegrad.runtime.blas import library as blas
 assert blas._library is None
 assert not {"scipy", "scipy_openblas32", "numba"} & set(sys.modules)
 print("fine")
@@ -342,7 +343,7 @@ print("fine")
 def test_the_environment_is_as_before():
     script = """
 import ctypes, os
-from tracegrad.runtime import blas
+from tracegrad.runtime.blas import library as blas
 names = ["OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"]
 getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
@@ -382,7 +383,7 @@ import llvmlite.binding, numpy as np
 llvmlite.binding.get_host_cpu_name = lambda: {cpu!r}
 os.cpu_count = lambda: {cpus}
 import tracegrad as tg
-from tracegrad.runtime import blas
+from tracegrad.runtime.blas import library as blas
 tiling = blas._tiling("SkylakeX")
 assert tiling["tiles"] == {tiles!r} and (int(tiling["largest"]) == 2**62) == {cpu.startswith("zn")}
 sizes = (300, 200, 250), (140, 150, 160), (520, 40, 300)
@@ -405,7 +406,7 @@ def test_the_libraries_of_numpy_and_scipy_are_left_alone():
     pytest.importorskip("threadpoolctl")
     run_python("""
 import numpy, scipy.linalg, threadpoolctl
-from tracegrad.runtime import blas
+from tracegrad.runtime.blas import library as blas
 def others():
     return {x["filepath"]: x for x in threadpoolctl.threadpool_info() if "scipy_openblas32" not in x["filepath"]}
 before = others()
@@ -430,7 +431,7 @@ theirs.scipy_openblas_get_corename.restype = ctypes.c_char_p
 def state():
     return theirs.scipy_openblas_get_corename(), theirs.scipy_openblas_get_num_threads()
 before = state()
-from tracegrad.runtime import blas
+from tracegrad.runtime.blas import library as blas
 core, ours = blas._core_type(), blas.info()
 assert ours["provider"] == "scipy-openblas32"
 assert core is None or ours["core"] == core and before[0] == b"Sandybridge"
@@ -446,7 +447,7 @@ def test_a_forked_child_can_call_gemm(package):
     run_python(f"""
 import ctypes, os
 import numpy as np
-from tracegrad.runtime import blas
+from tracegrad.runtime.blas import library as blas
 blas._PACKAGE = {package!r}
 def right():
     a, b, c = np.random.rand(300, 300), np.random.rand(300, 300), np.empty((300, 300))

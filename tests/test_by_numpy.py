@@ -9,7 +9,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ir import run
-from tracegrad.runtime import by_numpy
+from tracegrad.runtime.execution import numpy_executor as by_numpy
 
 
 def deep(x: Any) -> Any:

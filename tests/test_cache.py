@@ -15,8 +15,8 @@ import platformdirs
 import pytest
 
 from tracegrad.errors import CacheWarning
-from tracegrad.runtime import cache as cache_module
-from tracegrad.runtime.cache import DiskCache, default_cache
+from tracegrad.runtime.compile import disk_cache as cache_module
+from tracegrad.runtime.compile.disk_cache import DiskCache, default_cache
 from tracegrad.settings import settings
 
 HEADER = {"symbols": ["n", "m"], "arena": 4096, "nested": {"a": None, "b": 1.5}}
@@ -317,7 +317,7 @@ def test_what_a_crashed_writer_left_is_swept(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from tracegrad.runtime.cache import DiskCache
+from tracegrad.runtime.compile.disk_cache import DiskCache
 cache = DiskCache(sys.argv[1])
 for round in range(150):
     payload = bytes([round % 7]) * 20000
@@ -346,7 +346,7 @@ def test_clear_and_sweeps_leave_temporary_files_of_others(tmp_path: Path) -> Non
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     script = """
 import os, sys, warnings
-from tracegrad.runtime.cache import DiskCache
+from tracegrad.runtime.compile.disk_cache import DiskCache
 cache = DiskCache(sys.argv[1])
 cache.put("key", {}, b"code")
 path = cache._path(cache.folder, "key")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.torch.tape import Tensor
 from tracegrad.trace.effects import apart
 

@@ -14,8 +14,9 @@ from tracegrad.avals import Aval
 from tracegrad.ir import build
 from tracegrad.ops.elementwise.table import multiply, sin
 from tracegrad.ops.shape.linear import reduce_sum
-from tracegrad.runtime import machine_code, tiers
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.compile import code_store as machine_code
+from tracegrad.runtime.execution import tiers
+from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.settings import settings
 from tracegrad.solvers.callbacks import Callback
 

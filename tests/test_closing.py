@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 
 STARTS = tuple([(10.0**k,) for k in (6, -9, 0, 0.5, 3, -3, 12)])
 POINTS = np.linspace(0.5, 2.0, 5)

@@ -17,7 +17,7 @@ from tracegrad.__main__ import main
 from tracegrad.commands import bench
 from tracegrad.commands.functions import argument
 from tracegrad.commands.words import UsageError
-from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.settings import settings
 
 

@@ -38,7 +38,7 @@ from tracegrad.ops.shape.linear import (
     slice,
     transpose,
 )
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.execution.program import compile_program
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

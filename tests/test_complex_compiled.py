@@ -16,7 +16,7 @@ from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE
 from tracegrad.passes import without_complex
 from tracegrad.passes.dtypes.legalize import has_complex
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.execution.program import compile_program
 
 rng = np.random.default_rng(0)
 

@@ -10,7 +10,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ops import TABLE
-from tracegrad.runtime import threads
+from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
 X, W = rng.normal(size=(3, 9, 8, 4)), rng.normal(size=(3, 3, 4, 5))

@@ -104,7 +104,7 @@ np.testing.assert_array_equal(tg.grad(f)(x), 59.0 - np.arange(60))
     "a hang: a pipe in the folder of the cache": """
 import tempfile
 from pathlib import Path
-from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.compile.disk_cache import default_cache
 folder = tempfile.mkdtemp()
 tg.settings.cache_dir = folder
 f = lambda x: np.sum(np.sin(x) * x)

@@ -10,7 +10,7 @@ import pytest
 from test_bands import plan_of
 
 import tracegrad as tg
-from tracegrad.runtime import threads
+from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
 x, y = rng.standard_normal((2, 90, 90))

@@ -20,8 +20,9 @@ from leaks import leaked_blocks
 import tracegrad as tg
 from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec, Word, block_words
 from tracegrad.errors import ShapeError, UnsupportedError
-from tracegrad.runtime import entry, native
-from tracegrad.runtime.entry import MISS, make_callable, make_portable, release_arenas, watching
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution import entry_callable as entry
+from tracegrad.runtime.execution.entry_callable import MISS, make_callable, make_portable, release_arenas, watching
 
 F64 = np.dtype(np.float64)
 

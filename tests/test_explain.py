@@ -9,7 +9,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ir import parse
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.settings import settings
 
 X = np.ones(3)

@@ -78,7 +78,7 @@ thread.join()
 
 def test_a_child_forked_while_a_function_of_the_same_code_is_traced_traces_its_own(tmp_path: Path) -> None:
     script = """
-import tracegrad.runtime.dispatch as dispatch
+import tracegrad.runtime.dispatch.dispatcher as dispatch
 from tracegrad.trace.classes import Lent
 assert is_right(1) and is_right(2)
 begun, go, genuine, trace_call = threading.Event(), threading.Event(), Scale.times, dispatch.trace_call

@@ -14,8 +14,9 @@ import tracegrad as tg
 from tracegrad import llvmir as ir
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.target.cpu import features
-from tracegrad.runtime import layouts, paths
-from tracegrad.runtime.program import Program
+from tracegrad.runtime.dispatch import specializations as paths
+from tracegrad.runtime.execution import strided_inputs as layouts
+from tracegrad.runtime.execution.program import Program
 
 WHOLE = (12, 10, 24)
 # By name, views of an array of that shape; and whether programs read them where they are.
@@ -304,7 +305,7 @@ def test_few_bytes_are_worth_no_program(monkeypatch):
 
 
 def test_entry_points_of_other_builds_read_by_strides_too(monkeypatch):
-    from tracegrad.runtime import entry
+    from tracegrad.runtime.execution import entry_callable as entry
 
     monkeypatch.setattr(entry, "unsupported_reason", lambda: "as if")
     for name, (view, is_read) in VIEWS.items():
@@ -318,7 +319,7 @@ def test_entry_points_of_other_builds_read_by_strides_too(monkeypatch):
 # -- memory ------------------------------------------------------------------------------------------------------------
 IN_ANOTHER_PROCESS = """
 import numpy as np, tracegrad as tg
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 x = np.arange(6000.0).reshape(100, 60)
 f, g = tg.trace(lambda x: np.sum(np.sin(x) * 2.0, axis=1)), tg.grad(lambda x: np.sum(x**3))
 for part in (x[:, ::2], x[5:, 3:40], x[::-1].T):
@@ -348,7 +349,8 @@ import ctypes, mmap, sys
 import numpy as np
 import tracegrad as tg
 from tests import test_gaps as gaps
-from tracegrad.runtime import layouts, paths
+from tracegrad.runtime.execution import strided_inputs as layouts
+from tracegrad.runtime.dispatch import specializations as paths
 
 layouts.SMALL = paths.LEAST_TURNED = 0
 PAGE, PAGES = mmap.PAGESIZE, 40

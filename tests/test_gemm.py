@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tracegrad.codegen.libs import gemm
-from tracegrad.runtime import native
+from tracegrad.runtime.compile import jit as native
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

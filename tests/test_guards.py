@@ -8,7 +8,7 @@ import pytest
 from hatch import unseen
 
 import tracegrad as tg
-from tracegrad.runtime import dispatch
+from tracegrad.runtime.dispatch import dispatcher as dispatch
 
 
 def traces(f):

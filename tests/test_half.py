@@ -24,8 +24,8 @@ from tracegrad.ir.builder import recorder
 from tracegrad.ops import TABLE
 from tracegrad.passes import optimize, without_complex, without_half
 from tracegrad.passes.dtypes.legalize import has_dtype
-from tracegrad.runtime import native
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution.program import compile_program
 
 HALF = np.float16
 EVERY = np.arange(2**16, dtype=np.uint16).view(HALF)  # all numbers there are, and all nans

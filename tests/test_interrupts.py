@@ -26,8 +26,8 @@ import tracegrad as tg
 from tracegrad import settings
 from tracegrad.control.until import ROOMS
 from tracegrad.ir import recorder
-from tracegrad.runtime import native
-from tracegrad.runtime.cache import DiskCache
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile.disk_cache import DiskCache
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.sources import CALLS

@@ -22,7 +22,7 @@ from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape import linear
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.execution.program import compile_program
 from tracegrad.torch.tape.factories import tensor
 from tracegrad.transforms.jvp import pushed as push_graph
 from tracegrad.transforms.vjp import vjp

@@ -41,7 +41,7 @@ from tracegrad.ops.shape.linear import (
     slice,
     transpose,
 )
-from tracegrad.runtime import threads
+from tracegrad.runtime.threads import pool as threads
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

@@ -14,7 +14,7 @@ from tracegrad.codegen.libs import linear_algebra as lapack
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.encode import orders_of
 from tracegrad.ops.linalg.solve import solve_triangular
-from tracegrad.runtime import threads
+from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
 

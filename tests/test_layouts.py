@@ -6,8 +6,8 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ir import run
-from tracegrad.runtime import paths
-from tracegrad.runtime.layouts import laid
+from tracegrad.runtime.dispatch import specializations as paths
+from tracegrad.runtime.execution.strided_inputs import laid
 
 
 def matrix(shape=(30, 40)):

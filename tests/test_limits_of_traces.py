@@ -13,7 +13,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.errors import PerformanceWarning
-from tracegrad.runtime import pace
+from tracegrad.runtime.dispatch import plain_python_policy as pace
 from tracegrad.settings import settings
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.endings import MOST_ATTEMPTS

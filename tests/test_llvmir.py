@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tracegrad import llvmir as ir
-from tracegrad.runtime import native
+from tracegrad.runtime.compile import jit as native
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()

@@ -15,8 +15,8 @@ from tracegrad.codegen.plan.region_steps import Looping, Repeat
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.core.op import TABLE, primitive
-from tracegrad.runtime import threads
-from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
+from tracegrad.runtime.execution.program import MISS, Program, compile_program, machine_code_count
+from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
 

@@ -16,9 +16,11 @@ from tests.test_program import build, compiled, f64, sources
 from tracegrad.errors import CacheWarning
 from tracegrad.ops.elementwise.table import add, cos, exp, multiply, sin
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
-from tracegrad.runtime import cache, machine_code, native
-from tracegrad.runtime.cache import DiskCache, default_cache
-from tracegrad.runtime.machine_code import machine_code_count
+from tracegrad.runtime.compile import code_store as machine_code
+from tracegrad.runtime.compile import disk_cache as cache
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile.code_store import machine_code_count
+from tracegrad.runtime.compile.disk_cache import DiskCache, default_cache
 from tracegrad.settings import settings
 
 X = 1 + np.random.default_rng(0).random((21, 33))

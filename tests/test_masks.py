@@ -5,7 +5,7 @@ import pytest
 from along import replayed
 
 import tracegrad as tg
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 
 
 def replaced(x, mask, value):

@@ -1176,7 +1176,7 @@ class Loss:
 
 def traces(run: Any, n: int = 50) -> int:
     """How many traces n runs take."""
-    from tracegrad.runtime import dispatch
+    from tracegrad.runtime.dispatch import dispatcher as dispatch
 
     count = 0
     before = dispatch.trace_call

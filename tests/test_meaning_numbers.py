@@ -23,8 +23,8 @@ from meaning import attempt, program
 import tracegrad as tg
 from tracegrad.avals import aval_of
 from tracegrad.ir import run
-from tracegrad.runtime import dispatch
-from tracegrad.runtime.program import MISS, conformed
+from tracegrad.runtime.dispatch import dispatcher as dispatch
+from tracegrad.runtime.execution.program import MISS, conformed
 
 HUGE = 2**63 - 1
 

@@ -18,8 +18,8 @@ from meaning import Raised, seen, tell_apart
 
 import tracegrad as tg
 from tracegrad.ir import run
-from tracegrad.runtime import dispatch
-from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.dispatch import dispatcher as dispatch
+from tracegrad.runtime.execution.entry_callable import MISS
 
 COUNT = 80
 

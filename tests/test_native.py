@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tracegrad.errors import UnsupportedError
-from tracegrad.runtime import native
+from tracegrad.runtime.compile import jit as native
 
 SQUARES = """
 define internal double @square(double %x) alwaysinline {

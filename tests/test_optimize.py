@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.runtime import native
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.settings import settings
 
 LEVELS = (1, 2, 3)

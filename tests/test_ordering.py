@@ -16,8 +16,8 @@ from tracegrad.codegen.libs.sorting import ORDERING
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.encode import orders_of
 from tracegrad.ops.shape.repeat_index import repeated_index
-from tracegrad.runtime import image
-from tracegrad.runtime.sorts import sort_address
+from tracegrad.runtime.execution import image
+from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
 
 pytestmark = pytest.mark.usefixtures("compile_first")
 dtypes = pytest.mark.parametrize("dtype", sorted(x.name for x in REAL))

@@ -13,7 +13,11 @@ import pytest
 
 from tracegrad.codegen.libs import gemm
 from tracegrad.codegen.target import cpu
-from tracegrad.runtime import blas, native, owned, threads, tiled
+from tracegrad.runtime.blas import gemm_selection as owned
+from tracegrad.runtime.blas import library as blas
+from tracegrad.runtime.blas import parallel_gemm as tiled
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.threads import pool as threads
 
 AVX2 = {"avx2", "fma"}
 AVX512 = {*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl"}

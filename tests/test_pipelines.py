@@ -10,7 +10,8 @@ import pytest
 
 from tests.test_native import SQUARES, run_squares
 from tracegrad.codegen.target import cpu
-from tracegrad.runtime import native, pipelines
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import pass_pipelines as pipelines
 
 
 @pytest.fixture(autouse=True)

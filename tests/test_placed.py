@@ -11,7 +11,7 @@ from test_bands import plan_of
 import tracegrad as tg
 from tracegrad.codegen.loopir.kernel import Reduce
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.runtime import threads
+from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
 

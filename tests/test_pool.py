@@ -20,8 +20,10 @@ from numpy._core.multiarray import get_handler_name
 
 from tracegrad.codegen.entry.signature import EntrySpec, OutputSpec, Word
 from tracegrad.codegen.plan.arena import LINE, PAGE
-from tracegrad.runtime import entry, native, pool
-from tracegrad.runtime.entry import make_callable
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution import entry_callable as entry
+from tracegrad.runtime.execution.entry_callable import make_callable
+from tracegrad.runtime.memory import allocator as pool
 
 LARGE = pool.LARGE_BYTES // 8
 F64 = np.dtype(np.float64)

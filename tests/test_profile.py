@@ -16,8 +16,8 @@ import pytest
 import tracegrad as tg
 import tracegrad.profile
 from tracegrad.errors import UnsupportedError
-from tracegrad.runtime import machine as measured
-from tracegrad.runtime.machine import Machine
+from tracegrad.runtime.diagnostics import machine_peaks as measured
+from tracegrad.runtime.diagnostics.machine_peaks import Machine
 from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)

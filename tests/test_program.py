@@ -46,8 +46,10 @@ from tracegrad.ops.shape.linear import (
     slice,
     transpose,
 )
-from tracegrad.runtime import native, planned, program
-from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution import plan_cache as planned
+from tracegrad.runtime.execution import program
+from tracegrad.runtime.execution.program import MISS, Program, compile_program, machine_code_count
 from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
@@ -582,7 +584,7 @@ def test_kernels_of_loops_serve_other_programs(loop_first: bool) -> None:
 def test_another_process_compiles_only_what_is_new(tmp_path: Path) -> None:
     source = """
 import sys, numpy as np, tracegrad as tg
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 def loss(x, w):
     for k in range(3):
         x = np.exp(x @ w - 0.5)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.runtime import machine_code, progress
+from tracegrad.runtime.compile import code_store as machine_code
+from tracegrad.runtime.compile import progress
 from tracegrad.settings import settings
 
 
@@ -162,7 +163,7 @@ def test_no_thread_is_left(terminal):
 def test_on_a_real_terminal(tmp_path):
     program = """
 import numpy as np, tracegrad as tg
-from tracegrad.runtime import progress
+from tracegrad.runtime.compile import progress
 progress.AFTER, progress.BETWEEN = 0.0, 0.001
 tg.grad(lambda x: np.sum(np.exp(np.sin(x @ x)) * 0.40625))(np.ones((20, 20)))
 """

@@ -11,7 +11,7 @@ from random_numbers import calls, described, program
 from test_meaning_numbers import Replayed
 
 import tracegrad as tg
-from tracegrad.runtime import dispatch
+from tracegrad.runtime.dispatch import dispatcher as dispatch
 
 
 def check(seed: int) -> None:

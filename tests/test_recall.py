@@ -18,9 +18,10 @@ from remembered import Case, before_and_now, changed, check, same
 import tracegrad as tg
 from tracegrad.errors import CacheWarning, DerivativeWarning
 from tracegrad.ir import to_text
-from tracegrad.runtime import identity, recall
-from tracegrad.runtime.cache import DiskCache
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.compile import fingerprint as identity
+from tracegrad.runtime.compile.disk_cache import DiskCache
+from tracegrad.runtime.dispatch import trace_store as recall
+from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.settings import settings
 
 HELPER = """

@@ -9,7 +9,7 @@ from remembered import Case, both_ways, check, same
 
 # How often anything was traced.
 COUNTED = """
-    from tracegrad.runtime import dispatch
+    from tracegrad.runtime.dispatch import dispatcher as dispatch
     class Count:
         traces = 0
     def counting(fun):

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.runtime import machine_code, tiers
-from tracegrad.runtime.cache import DiskCache
-from tracegrad.runtime.effort import COMPILE
-from tracegrad.runtime.program import Unplanned, machine_code_count
+from tracegrad.runtime.compile import code_store as machine_code
+from tracegrad.runtime.compile.disk_cache import DiskCache
+from tracegrad.runtime.execution import tiers
+from tracegrad.runtime.execution.cost_model import COMPILE
+from tracegrad.runtime.execution.program import Unplanned, machine_code_count
 from tracegrad.settings import settings
 
 X = np.array([0.25, 0.5, 1.5])

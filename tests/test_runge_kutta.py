@@ -14,7 +14,7 @@ from tracegrad.avals import Aval
 from tracegrad.ir import build
 from tracegrad.ops.elementwise.table import multiply, negative, sin
 from tracegrad.ops.shape.linear import concatenate, slice
-from tracegrad.runtime.program import compile_program, conformed, machine_code_count
+from tracegrad.runtime.execution.program import compile_program, conformed, machine_code_count
 from tracegrad.settings import settings
 from tracegrad.solvers import ode
 from tracegrad.solvers.ode import NUMBER

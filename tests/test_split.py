@@ -15,7 +15,7 @@ from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower.lower import Arguments
 from tracegrad.codegen.plan.loop_splitting import split
-from tracegrad.runtime.program import machine_code_count
+from tracegrad.runtime.execution.program import machine_code_count
 
 rng = np.random.default_rng(0)
 

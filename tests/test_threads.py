@@ -11,7 +11,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tracegrad.runtime import native, threads
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.threads import pool as threads
 from tracegrad.settings import settings
 
 pytestmark = pytest.mark.usefixtures("optimized")
@@ -111,7 +112,8 @@ def assert_succeeds(script: str, **environment: str) -> None:
 # A pool as a script sees it: `go(n)` runs n chunks and returns whether each ran exactly once.
 SCRIPT_HEAD = """
 import ctypes, os, threading
-from tracegrad.runtime import native, threads
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.threads import pool as threads
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 FOR = ctypes.CFUNCTYPE(None, TASK, ctypes.c_void_p, ctypes.c_int64)
 def go(n, work=None):
@@ -401,7 +403,8 @@ print("fine")
 def test_importing_the_module_compiles_and_starts_nothing():
     script = """
 import sys
-from tracegrad.runtime import native, threads
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.threads import pool as threads
 assert threads._pool is None
 assert "numba" not in sys.modules
 print("fine")

@@ -27,10 +27,13 @@ from tracegrad.ir import build, run
 from tracegrad.ops.elementwise.table import add, cos, exp, greater, sin
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.shape.linear import transpose
-from tracegrad.runtime import by_numpy, machine_code, native, tiers
-from tracegrad.runtime.effort import Effort, alive_bytes, to_compile
-from tracegrad.runtime.program import Program, machine_code_count
-from tracegrad.runtime.tiers import Tier
+from tracegrad.runtime.compile import code_store as machine_code
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution import numpy_executor as by_numpy
+from tracegrad.runtime.execution import tiers
+from tracegrad.runtime.execution.cost_model import Effort, alive_bytes, to_compile
+from tracegrad.runtime.execution.program import Program, machine_code_count
+from tracegrad.runtime.execution.tiers import Tier
 
 Array = np.ndarray[Any, Any]
 

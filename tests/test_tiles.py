@@ -18,7 +18,7 @@ from tracegrad.codegen.kernels.vectorize import vector_bytes
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.plan.planner import Launch, plan
 from tracegrad.codegen.vecmath.lanes import of_lanes
-from tracegrad.runtime import native
+from tracegrad.runtime.compile import jit as native
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

@@ -364,7 +364,7 @@ def test_clear_forgets_programs_and_counts():
 
 
 def test_signatures_beyond_the_bound_drop_the_least_recently_used(monkeypatch):
-    from tracegrad.runtime import dispatch
+    from tracegrad.runtime.dispatch import dispatcher as dispatch
 
     monkeypatch.setattr(dispatch, "MAX_SPECIALIZATIONS", 2)
     f = tg.trace(lambda x: x + 1)

@@ -17,7 +17,7 @@ from mpmath import mp, mpf
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen import vecmath
-from tracegrad.runtime import native
+from tracegrad.runtime.compile import jit as native
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

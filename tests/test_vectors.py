@@ -41,8 +41,8 @@ from tracegrad.codegen.program.compilation_units import Piece, kernel_piece, par
 from tracegrad.codegen.program.region_function import leaves_loops, module_of_pieces
 from tracegrad.codegen.target.cpu import features
 from tracegrad.passes import optimize
-from tracegrad.runtime import native
-from tracegrad.runtime.machine_code import shared_function
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile.code_store import shared_function
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

@@ -301,7 +301,7 @@ def test_products_with_one_matrix_are_one_product() -> None:
 
 
 def test_a_batch_is_one_program_for_every_size() -> None:
-    from tracegrad.runtime.program import machine_code_count
+    from tracegrad.runtime.execution.program import machine_code_count
 
     f = tg.vmap(tg.grad(energy))
     f(rng.normal(size=(40, 3)))

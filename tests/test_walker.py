@@ -16,8 +16,8 @@ from tracegrad.codegen.libs.gemm import GEMM
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.encode import orders_of
 from tracegrad.codegen.program.interpreter import FAILED_CHECK, STEP, WALK
-from tracegrad.runtime import blas
-from tracegrad.runtime.machine_code import shared_function
+from tracegrad.runtime.blas import library as blas
+from tracegrad.runtime.compile.code_store import shared_function
 
 OF_WORDS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_void_p))
 rng = np.random.default_rng(0)

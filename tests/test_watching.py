@@ -20,8 +20,9 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec
-from tracegrad.runtime import dispatch, native
-from tracegrad.runtime.entry import MISS, make_callable, make_portable, watching
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.dispatch import dispatcher as dispatch
+from tracegrad.runtime.execution.entry_callable import MISS, make_callable, make_portable, watching
 
 BIG = np.full(3, 1e300)
 ONES = np.ones(3)
@@ -427,7 +428,7 @@ def test_what_is_in_a_container_lives_as_long_as_the_call() -> None:
 
 
 def test_the_portable_way_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracegrad.runtime.image.make_callable", make_portable)
+    monkeypatch.setattr("tracegrad.runtime.execution.image.make_callable", make_portable)
     f = warmed(listed, {"a": X, "bb": Y})
     assert isinstance(type(f).__call__.__globals__["entry"], types.FunctionType)
     for given in ({"bb": Y, "a": X}, {"a": X, "bb": Y}, [X, Y]):
@@ -568,7 +569,7 @@ def test_a_key_that_is_missed_and_then_written_is_where_python_has_it(monkeypatc
 
 @pytest.mark.filterwarnings("ignore:.*shares memory with something else:tracegrad.PerformanceWarning")
 def test_the_portable_way_looks_at_what_is_written(slow: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracegrad.runtime.image.make_callable", make_portable)
+    monkeypatch.setattr("tracegrad.runtime.execution.image.make_callable", make_portable)
     memory = np.zeros(6)
     monkeypatch.setitem(globals(), "STORE", memory[:3])
     f = warmed(stored, X, Y)

@@ -27,7 +27,7 @@ from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.ops.shape import linear
 from tracegrad.rolling import find_circles, roll
-from tracegrad.runtime.families import remembered
+from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.traced import Parameters, Result, Traced

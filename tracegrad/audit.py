@@ -24,8 +24,8 @@ from tracegrad.ops.calls.custom_call import custom_call
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.core.op import bind
 from tracegrad.records import record
-from tracegrad.runtime.anomalies import origin
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.diagnostics.nan_origin import origin
+from tracegrad.runtime.execution.program import compile_program
 from tracegrad.settings import disable_jit, settings
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind

@@ -12,9 +12,9 @@ from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.records import record
-from tracegrad.runtime.dispatch import Dispatcher
-from tracegrad.runtime.layouts import Lies
-from tracegrad.runtime.why import show_key
+from tracegrad.runtime.dispatch.dispatcher import Dispatcher
+from tracegrad.runtime.dispatch.retrace_reasons import show_key
+from tracegrad.runtime.execution.strided_inputs import Lies
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 from tracegrad.trace.trace import Trace

@@ -12,7 +12,7 @@ from typing import Any
 
 from tracegrad import scipy, tree
 from tracegrad.derived import require_callable, standing_for
-from tracegrad.runtime.families import remembered
+from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.functions import of_scipy
 from tracegrad.scipy.vectors import Vector, as_given, joined
 from tracegrad.solvers.host import Functions, Starts, called

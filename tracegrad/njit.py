@@ -18,10 +18,10 @@ import numpy as np
 from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.runtime.dispatch import Dispatcher
-from tracegrad.runtime.machine_code import shared_function
-from tracegrad.runtime.paths import Path
-from tracegrad.runtime.program import Program, conformed
+from tracegrad.runtime.compile.code_store import shared_function
+from tracegrad.runtime.dispatch.dispatcher import Dispatcher
+from tracegrad.runtime.dispatch.specializations import Path
+from tracegrad.runtime.execution.program import Program, conformed
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 from tracegrad.trace.templates import Node, Once, Output, Piece

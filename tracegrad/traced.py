@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
 from tracegrad.pickling import Recipe, bound_method, made_again, reduced
-from tracegrad.runtime.dispatch import Dispatcher
-from tracegrad.runtime.methods import Method
-from tracegrad.runtime.why import show_key
+from tracegrad.runtime.dispatch.bound_method import Method
+from tracegrad.runtime.dispatch.dispatcher import Dispatcher
+from tracegrad.runtime.dispatch.retrace_reasons import show_key
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 

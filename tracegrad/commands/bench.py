@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad import api, tree
 from tracegrad.commands.words import Lines
-from tracegrad.runtime.threads import num_threads
+from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import disable_jit
 from tracegrad.units import columns, duration
 

@@ -12,11 +12,11 @@ from typing import Any
 import llvmlite.binding as ll
 
 from tracegrad.commands.words import Lines
-from tracegrad.runtime import blas
-from tracegrad.runtime.cache import default_cache
-from tracegrad.runtime.entry import unsupported_reason
-from tracegrad.runtime.machine import machine
-from tracegrad.runtime.threads import num_threads
+from tracegrad.runtime.blas import library as blas
+from tracegrad.runtime.compile.disk_cache import default_cache
+from tracegrad.runtime.diagnostics.machine_peaks import machine
+from tracegrad.runtime.execution.entry_callable import unsupported_reason
+from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import settings
 from tracegrad.units import amount
 

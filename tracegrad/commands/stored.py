@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from tracegrad.commands.words import Lines
-from tracegrad.runtime.cache import Entry, default_cache
+from tracegrad.runtime.compile.disk_cache import Entry, default_cache
 from tracegrad.units import amount, columns
 
 __all__ = ["add_to"]

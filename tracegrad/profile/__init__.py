@@ -1,8 +1,8 @@
 """What a call of a traced function takes its time for: what `f.profile(*args)` gives.
 
-The compiled program is run again and again with a clock between its steps (`tracegrad.runtime.timing`); what these
-read, write and compute is counted (`tracegrad.codegen.plan.work_estimate`), and compared with what the machine can do
-(`tracegrad.runtime.machine`). The numbers of the steps are those of `explain`.
+The compiled program is run again and again with a clock between its steps (`tracegrad.runtime.diagnostics.step_timer`);
+what these read, write and compute is counted (`tracegrad.codegen.plan.work_estimate`), and compared with what the
+machine can do (`tracegrad.runtime.diagnostics.machine_peaks`). The numbers of the steps are those of `explain`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tracegrad.ir import Node
 from tracegrad.profile.picture import bars
 from tracegrad.profile.text import lines_of
 from tracegrad.records import record
-from tracegrad.runtime.dispatch import Dispatcher
-from tracegrad.runtime.machine import Machine, machine
-from tracegrad.runtime.timing import timed
+from tracegrad.runtime.diagnostics.machine_peaks import Machine, machine
+from tracegrad.runtime.diagnostics.step_timer import timed
+from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.trace.describe import describe
 
 __all__ = ["Profile", "Step", "profile"]

@@ -13,7 +13,7 @@ from tracegrad import api, tree
 from tracegrad.derived import standing_for
 from tracegrad.errors import located
 from tracegrad.locks import cached_property
-from tracegrad.runtime.families import remembered
+from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.vectors import Vector, joined
 from tracegrad.scipy_api.registry import shadow_of
 from tracegrad.trace.builder import current_trace

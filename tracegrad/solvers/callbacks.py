@@ -1,8 +1,8 @@
 """Graphs as programs of their own, where a solver needs them: of what it calls, and of what takes its place.
 
 A solver calls a function thousands of times with values that stay as they are. Where its machine code is not known,
-NumPy answers until that has taken as long as compiling it does (`tracegrad.runtime.tiers`), in this solution or a later
-one.
+NumPy answers until that has taken as long as compiling it does (`tracegrad.runtime.execution.tiers`), in this solution
+or a later one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.ir import Graph, turns
 from tracegrad.locks import cached_property
-from tracegrad.runtime.program import MISS, Program, compile_program, conformed
+from tracegrad.runtime.execution.program import MISS, Program, compile_program, conformed
 from tracegrad.settings import jit_disabled, settings, waits_for_compiler
 
 __all__ = ["Callback", "Substitute"]

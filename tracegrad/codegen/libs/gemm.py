@@ -10,7 +10,8 @@ is transposed, the transposed product is computed, in which strips of B are full
 order, by multiply-adds of one rounding, wherever it is and whatever the sizes are.
 
 OpenBLAS packs both factors whatever their sizes are, which takes a quarter of the time of small products. Large ones it
-computes as fast as a CPU can, by AVX2 with less of the first cache than this: `tracegrad.runtime.owned` chooses.
+computes as fast as a CPU can, by AVX2 with less of the first cache than this: `tracegrad.runtime.blas.gemm_selection`
+chooses.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class Piece:
 
     @property
     def kind(self) -> str:
-        """Of what kind its LLVM IR is: see `tracegrad.runtime.pipelines`. Who does not compile it need not know."""
+        """Of what kind its LLVM IR is: see `tracegrad.runtime.compile.pass_pipelines`. Who does not compile it need not
+        know."""
         if not self.own:
             return "calls"
         if any(map(leaves_loops, self.own)):

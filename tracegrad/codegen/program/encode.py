@@ -307,7 +307,7 @@ def products_in_chunk(count: int, work: int) -> int:
     """How many of `count` products, of so many multiply-adds each, one thread computes before it asks for more.
 
     A product is one call of BLAS whoever makes it, so bits do not depend on this. Few large ones are cut by the routine
-    itself (`tracegrad.runtime.blas`), which none of several threads would do.
+    itself (`tracegrad.runtime.blas.library`), which none of several threads would do.
     """
     if count * work < LEAST_SHARED or (count < FEW and work >= LARGE):
         return max(count, 1)

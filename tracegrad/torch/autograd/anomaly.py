@@ -1,6 +1,6 @@
 """Anomaly detection: which operation made the nan of a gradient, and where in the user's code it stands.
 
-Compiled functions look at their results meanwhile, off their hot paths (`tracegrad.runtime.anomalies`).
+Compiled functions look at their results meanwhile, off their hot paths (`tracegrad.runtime.diagnostics.nan_origin`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""BLAS: the library, and which product runs by which routine."""

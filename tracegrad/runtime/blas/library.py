@@ -1,0 +1,367 @@
+"""The BLAS that generated code calls: a private copy of OpenBLAS, or else the one in SciPy.
+
+`address(routine)` is the address of a routine with Fortran's ABI and 32-bit integers, for instance
+
+    void dgemm(char *transa, char *transb, int32_t *m, int32_t *n, int32_t *k, double *alpha,
+               double *a, int32_t *lda, double *b, int32_t *ldb, double *beta, double *c, int32_t *ldc);
+
+on matrices in column-major order (Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM
+TOMS 16(1), 1990). A row-major product C = A B is the column-major product of the same memory with A and B,
+and m and n, exchanged.
+
+The private copy comes from the package `scipy-openblas32`. It is loaded when first asked for, so that
+- NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of the copy is visible to
+  them, and none of theirs to it; a library that somebody else has loaded from the same file is not touched;
+- its kernels are those the features of the CPU allow. OpenBLAS knows CPUs by name, and gives those it does
+  not know kernels without AVX-512, which can be half as fast. OPENBLAS_CORETYPE is set while the copy loads, unless
+  the user has set it;
+- it runs in the calling thread alone. A large gemm is cut here, into tiles that depend on the problem only
+  and run in `threads.parallel_for` (`tiled`). So bits do not depend on the number of threads, as they do when OpenBLAS
+  cuts; and a busy machine costs speed in proportion, where OpenBLAS's own threads wait for each other.
+
+Without that package, or where it cannot be loaded, the routines are those of `scipy.linalg.cython_blas` and
+`cython_lapack`, as SciPy runs them: with the kernels and the threads that its BLAS chose for itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from string import Template
+from typing import SupportsIndex
+
+from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
+from tracegrad.codegen.libs.gemm import GEMM, gemm_module
+from tracegrad.codegen.target.cpu import features, has_small_kernels, is_zen
+from tracegrad.records import record
+from tracegrad.runtime.blas import gemm_selection as owned
+from tracegrad.runtime.blas import pack_operand as copied
+from tracegrad.runtime.blas import parallel_gemm as tiled
+from tracegrad.runtime.blas import syrk as symmetric
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.threads import pool as threads
+
+__all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
+
+_PACKAGE = "scipy_openblas32"
+ROUTINES = tuple(
+    f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "syrk", "trsm", "potrf", "gesv", "getrf")
+)
+
+_RAW, _PARALLEL_FOR, _LIMIT = "tg_blas_", "tg_blas_parallel_for", "tg_blas_limit"
+
+
+@record(frozen=True, slots=True)
+class _Library:
+    """A provider: where its routines are, and what it says of itself."""
+
+    provider: str
+    config: str
+    core: str
+    addresses: Mapping[str, int]
+    cut: dict[str, int] | None = None  # a gemm that is cut for threads, once it was asked for; None if SciPy does that
+
+
+_lock = threading.Lock()
+_library: _Library | None = None
+
+
+def address(routine: str) -> int:
+    """The address of one of `ROUTINES`, of BLAS and LAPACK (see the module's docstring).
+
+    Valid until the process ends, and in forked children. The first call loads the library.
+
+    Raises ValueError for another routine or if TRACEGRAD_NUM_THREADS has a bad value, ImportError if neither
+    `scipy-openblas32` nor SciPy can be loaded.
+
+    >>> address("dgemm") == address("dgemm") != 0
+    True
+    """
+    if routine not in ROUTINES:
+        raise ValueError(f"no BLAS routine {routine!r} here; there are {', '.join(ROUTINES)}")
+    library = _loaded()
+    if library.cut is None or not routine.endswith("gemm"):
+        return library.addresses[routine]
+    with _lock:
+        if routine not in library.cut:
+            library.cut[routine] = _tiled(routine, library)
+    return library.cut[routine]
+
+
+def set_num_threads(n: SupportsIndex) -> None:
+    """Set the number of threads that a gemm may use: it is that of all parallel regions (`threads`).
+
+    The routines of SciPy, where they are the ones used, keep to their own count.
+    Raises TypeError if `n` is not an integer, ValueError if it is not from 1 to 1024.
+
+    >>> before = get_num_threads()
+    >>> set_num_threads(1)
+    >>> get_num_threads()
+    1
+    >>> set_num_threads(before)
+    """
+    threads.set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """The number of threads that a gemm may use; see `threads.num_threads`.
+
+    >>> get_num_threads() >= 1
+    True
+    """
+    return threads.num_threads()
+
+
+def info() -> dict[str, object]:
+    """What the library is: "provider" (a package), "config" and "core" (its own words), "threads".
+
+    Loads the library.
+
+    >>> sorted(info())
+    ['config', 'core', 'provider', 'threads']
+    """
+    library = _loaded()
+    return {
+        "provider": library.provider,
+        "config": library.config,
+        "core": library.core,
+        "threads": get_num_threads(),
+    }
+
+
+def _loaded() -> _Library:
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _private_openblas() or _scipy_blas()
+    return _library
+
+
+def _private_openblas() -> _Library | None:
+    """The library of `scipy-openblas32`, or None where there is none that works."""
+    path = _openblas_path()
+    if path is None:
+        return None
+    settings = {"OPENBLAS_NUM_THREADS": "1"}
+    core = _core_type()
+    if core is not None and "OPENBLAS_CORETYPE" not in os.environ:
+        settings["OPENBLAS_CORETYPE"] = core
+    try:
+        with _environment(settings):
+            library = _load_privately(path)
+        library.scipy_openblas_set_num_threads(1)
+        addresses = {name: _function_address(library, f"scipy_{name}_") for name in ROUTINES}
+        copies = {f"{kind}omatcopy": _function_address(library, f"scipy_{kind}omatcopy_") for kind in "sd"}
+        config, core = _text(library, "get_config"), _text(library, "get_corename")
+    except (OSError, AttributeError):
+        return None
+    return _Library("scipy-openblas32", config, core, addresses | copies, {})
+
+
+def _openblas_path() -> Path | None:
+    """The library's file. The package is found, not imported: imported, it loads the library for all."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(Path(folder, "lib").glob("*openblas*")):
+            if path.suffix in {".so", ".dylib", ".dll"}:
+                return path
+    return None
+
+
+def _core_type() -> str | None:
+    """The kernels that OpenBLAS should use on this CPU, or None to leave it the choice."""
+    import llvmlite.binding as llvm  # slow to import
+
+    if llvm.get_process_triple().split("-", 1)[0] != "x86_64":
+        return None
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:
+        return None
+    needed = ("avx512f", "avx512dq", "avx512bw", "avx512vl")
+    return "SkylakeX" if all(features.get(feature) for feature in needed) else None
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the time of a `with` statement."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _load_privately(path: Path) -> ctypes.CDLL:
+    """A copy of the library that is ours alone.
+
+    The system loads a file once. Whoever loaded this one before chose its kernels and has threads in it; then
+    a copy of the file makes a library of its own.
+    """
+    if sys.platform == "win32":
+        return ctypes.CDLL(str(path))
+    # Deep binding: it must not take another library of the same names, loaded for all to see, for itself.
+    mode = os.RTLD_LOCAL | os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
+    try:
+        ctypes.CDLL(str(path), mode=mode | os.RTLD_NOLOAD)
+    except OSError:
+        return ctypes.CDLL(str(path), mode=mode)
+    with tempfile.TemporaryDirectory(prefix="tracegrad-") as folder:
+        return ctypes.CDLL(shutil.copy(path, folder), mode=mode)
+
+
+def _function_address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
+def _text(library: ctypes.CDLL, question: str) -> str:
+    function = library[f"scipy_openblas_{question}"]
+    function.restype = ctypes.c_char_p
+    answer: bytes = function()
+    return answer.decode()
+
+
+def _tiled(name: str, library: _Library) -> int:
+    """gemm on many threads, from gemm, syrk and copies on one, and from products of our own where they are as fast."""
+    for routine in ("gemm", "syrk", "omatcopy"):
+        native.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
+    native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
+    native.define_symbol(_LIMIT, threads.limit_address())
+    words = _words(name, _tiling(library.core)) | _own(name, library.core) | {"mirror": _mirror(name)}
+    source = tiled.WORDS.substitute(words) + _tiled_source(name, words, _owned(library.core))
+    return native.compile_forever(source, name)[0]
+
+
+def _owned(core: str) -> Template:
+    """Which products are our own: by AVX2 without longer vectors, and by AVX-512 on CPUs on which that was measured."""
+    if {"avx2", "fma"} <= features() and "avx512f" not in features():
+        return owned.SMALL_OR_SLIM
+    return owned.PACKED_OTHERWISE if has_small_kernels() and core in tiled.UNPACKED else owned.NONE
+
+
+def _own(name: str, core: str) -> dict[str, str]:
+    """Where products of our own are, if any."""
+    if _owned(core) is owned.NONE:
+        return {"own": "null", "declare_own": ""}
+    symbol = _of_type(GEMM, name)
+    native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "written").address(symbol))
+    return {"own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
+
+
+def _mirror(name: str) -> str:
+    """What copies one triangle of a matrix to the other (`codegen.squares`)."""
+    symbol = _of_type(MIRROR, name)
+    native.define_symbol(symbol, native.load_ir(lambda: mirror_module(symbol), symbol, "glue", 3).address(symbol))
+    return f"@{symbol}"
+
+
+def _of_type(prefix: str, name: str) -> str:
+    return prefix + ("f32" if name.startswith("s") else "f64")
+
+
+def _tiling(core: str) -> dict[str, str]:
+    """What the tiles of all products have in common on this machine, by kernels for `core`."""
+    without_end = 1 << 62
+    return {
+        "unpacked": str(tiled.UNPACKED.get(core, without_end)),
+        "at_once": str(tiled.UNPACKED.get(core, -1)),
+        "largest": str(without_end if is_zen() else tiled.LARGEST_UNPACKED),
+        "small_a": str(tiled.SMALL_A),
+        "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
+        "joins": "true" if core in tiled.JOINED else "false",
+        "parallel_for": f"@{_PARALLEL_FOR}",
+        "limit": f"@{_LIMIT}",
+    }
+
+
+def _tiled_source(name: str, words: dict[str, str], owns: Template) -> str:
+    whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
+    by_own = owns is owned.PACKED_OTHERWISE
+    chosen = {"by_own": "true", "routine": words["own"]} if by_own else {"by_own": "false", "routine": words["raw"]}
+    half = symmetric.SYMMETRIC.substitute(words, **chosen, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
+    copies = copied.COPIED.substitute(words, **_kept(f"%copied_{name}", copied.FIELDS))
+    return owns.substitute(words) + whole + half + copies
+
+
+def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
+    """What the source of a gemm has in the places of its words."""
+    single = name.startswith("s")
+    joins = tiling["joins"] == "true"
+    joins_columns = single and joins
+    return (
+        tiling
+        | owned.WORDS[name]
+        | {
+            "name": name,
+            "type": "float" if single else "double",
+            "narrow": "128" if single and not joins_columns else "64",
+            "narrowest": "32" if joins_columns else "128" if single else "64",
+            "alone": "1048576" if not single and (joins or is_zen()) else "2097152",
+            "step": "12" if joins_columns else "16",
+            "joins_rows": "false" if single else "true",
+            "raw": f"@{_RAW}{name}",
+            "syrk": f"@{_RAW}{name[0]}syrk",
+            "copy": f"@{_RAW}{name[0]}omatcopy",
+            "bytes": "4" if single else "8",
+            "line": "16" if single else "8",
+            "part": str(copied.PART),
+        }
+    )
+
+
+def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """How a call writes what its tiles need to know, and how they read it."""
+    place = f"getelementptr {struct}, ptr %call, i32 0, i32"
+    store, load = [], []
+    for index, (field, kind) in enumerate(fields):
+        store += [f"  %at_{field} = {place} {index}", f"  store {kind} %{field}, ptr %at_{field}"]
+        load += [f"  %at_{field} = {place} {index}", f"  %{field} = load {kind}, ptr %at_{field}"]
+    return {"store": "\n".join(store), "load": "\n".join(load)}
+
+
+def _scipy_blas() -> _Library:
+    """The BLAS that SciPy is linked with, by the function pointers SciPy publishes."""
+    functions: dict[str, object] = {}
+    for name in ("lapack", "blas"):
+        functions |= importlib.import_module(f"scipy.linalg.cython_{name}").__pyx_capi__
+    build = importlib.import_module("scipy").show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return _Library(
+        provider="scipy",
+        config=f"{build.get('name', '')} {build.get('version', '')}".strip(),
+        core="",
+        addresses={name: _capsule_address(functions[name]) for name in ROUTINES},
+    )
+
+
+def _capsule_address(capsule: object) -> int:
+    """The function in a capsule of Cython's, whose name is the function's type."""
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name: bytes = get_name(capsule)
+    if not re.search(rb"\bint \*", name):
+        raise ImportError(f"SciPy's BLAS does not take 32-bit integers: {name.decode()}")
+    pointer: int = get_pointer(capsule, name)
+    return pointer
+
+
+if hasattr(os, "register_at_fork"):
+    # Under the lock, so that no child inherits a library half loaded.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

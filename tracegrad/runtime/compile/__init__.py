@@ -1,0 +1,1 @@
+"""Compilation: pass pipelines, LLVM's JIT, fingerprints, and the disk cache."""

@@ -1,0 +1,252 @@
+"""Machine code by what it is made of: pieces in memory, on disk, or compiled now.
+
+A piece is found by its text, so programs share it: a derivative with its function, a layer with the others, a process
+with the one before. It is kept as long as a program that runs it. Several threads that need one piece compile it once.
+
+Kernels that are new to a program are one module for LLVM, because to begin takes it as long as a short kernel. So an
+object file has several pieces, and is found by each of them; what else it has comes with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from weakref import WeakValueDictionary
+
+from tracegrad.codegen.instr.support import MERGED, support_module
+from tracegrad.codegen.libs.gemm import GEMM, gemm_module
+from tracegrad.codegen.libs.linear_algebra import NATIVE, lapack_module
+from tracegrad.codegen.libs.sorting import ORDERING, ordering_module
+from tracegrad.codegen.program.compilation_units import Piece
+from tracegrad.codegen.program.encode import C_LIBRARY
+from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, walker_module
+from tracegrad.codegen.program.region_function import module_of_pieces
+from tracegrad.codegen.vecmath import rare_module
+from tracegrad.records import record
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile.disk_cache import default_cache
+from tracegrad.runtime.compile.progress import advance
+from tracegrad.trace.garbage import impatient
+
+__all__ = [
+    "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",
+]  # fmt: skip
+
+_RARE = "tg.rare_"
+
+
+class Loaded:
+    """A piece in memory: the address of its function, as long as this object lives."""
+
+    __slots__ = ("_code", "address")
+
+    def __init__(self, code: native.NativeCode, address: int):
+        self._code, self.address = code, address
+
+    def kernel(self, symbol: str) -> int:
+        """The address of the kernel that it defines for others."""
+        return self._code.address(symbol)
+
+
+@record(frozen=True)
+class Origin:
+    """Where a piece was found: in "memory", on "disk", or nowhere ("compiled"); and the seconds that it took."""
+
+    source: str
+    seconds: float
+
+
+_loaded: WeakValueDictionary[str, native.NativeCode] = WeakValueDictionary()
+_compiled = 0
+
+Found = dict[Piece, tuple[Loaded, Origin]]
+
+_MOST_TOGETHER = 16  # kernels of a module
+
+
+@record(frozen=True)
+class _Object:
+    """An object file: the keys of its pieces, with the seconds that each took, and the rare functions that it calls."""
+
+    data: bytes
+    source: str
+    seconds: dict[str, float]
+    rare: list[str]
+
+
+def machine_code_count() -> int:
+    """How many pieces of machine code this process has compiled (not loaded from the disk cache)."""
+    return _compiled
+
+
+def machine_code(pieces: Iterable[Piece]) -> Found:
+    """The machine code of pieces, and where it came from. What a piece needs is among them."""
+    keys = {piece: _key(piece) for piece in pieces}
+    found = _in_memory(keys)
+    if len(found) < len(keys):
+        with native.LOCK:
+            found |= _in_memory(_without(keys, found))  # what another thread has loaded meanwhile
+            found |= _load({piece: key for piece, key in _without(keys, found).items() if not piece.needs})
+            rest = _without(keys, found)
+            needed = {x: found[x][0] for piece in rest for x in piece.needs}
+            for piece, code in needed.items():
+                native.define_symbol(piece.kernel, code.kernel(piece.kernel))
+            found |= _load(rest, tuple(needed.values()))
+    return found
+
+
+def missing(pieces: Iterable[Piece]) -> dict[str, Piece]:
+    """Those of these pieces that are neither in memory nor on disk, by their keys."""
+    keys = {piece: _key(piece) for piece in pieces}
+    return {key: piece for piece, key in _without(keys, _in_memory(keys)).items() if not default_cache().has(key)}
+
+
+def unknown(functions: Iterable[str]) -> list[str]:
+    """Those of these functions that programs share, and of the entry point, that are neither in memory nor on disk."""
+    names = {_module_with(name)[1] for name in functions}
+    return [name for name in (*names, "tracegrad_entry") if not native.is_known(name)]
+
+
+def still_missing(keys: Iterable[str]) -> list[str]:
+    """Those of these keys of pieces that are neither in memory nor on disk."""
+    return [key for key in keys if key not in _loaded and not default_cache().has(key)]
+
+
+def _key(piece: Piece) -> str:
+    return hashlib.sha256(f"{native.cpu_key()} {piece.optimize}\n{piece.text}".encode()).hexdigest()
+
+
+def _symbol(key: str) -> str:
+    return f"tracegrad.{key[:24]}"
+
+
+def _without(keys: dict[Piece, str], found: Found) -> dict[Piece, str]:
+    return {piece: key for piece, key in keys.items() if piece not in found}
+
+
+def _in_memory(keys: dict[Piece, str]) -> Found:
+    codes = {piece: _loaded.get(key) for piece, key in keys.items()}
+    return {
+        piece: (_piece(code, keys[piece]), Origin("memory", 0.0)) for piece, code in codes.items() if code is not None
+    }
+
+
+def _piece(code: native.NativeCode, key: str) -> Loaded:
+    return Loaded(code, code.address(_symbol(key)))
+
+
+def _load(keys: dict[Piece, str], needs: tuple[Loaded, ...] = ()) -> Found:
+    """Load pieces that need no others than these, together: what takes time is to begin, and to make memory
+    executable."""
+    new: Found = {}
+    for objects in _apart(_objects(keys)):
+        for name in {name for each in objects for name in each.rare}:
+            native.define_symbol(name, shared_function(name))
+        code = native.load_objects([each.data for each in objects])
+        code.keeps = needs
+        for each in objects:
+            _loaded.update(dict.fromkeys(each.seconds, code))
+        origins = {key: Origin(each.source, s) for each in objects for key, s in each.seconds.items()}
+        new |= {piece: (_piece(code, key), origins[key]) for piece, key in keys.items() if key in origins}
+    return new
+
+
+def _apart(objects: Iterable[_Object]) -> Iterator[list[_Object]]:
+    """These objects in groups in which no piece is twice."""
+    groups: list[list[_Object]] = []
+    for each in objects:
+        fitting = (group for group in groups if not any(each.seconds.keys() & other.seconds.keys() for other in group))
+        group = next(fitting, None)
+        if group is None:
+            groups.append([each])
+        else:
+            group.append(each)
+    yield from groups
+
+
+def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
+    """The object files of pieces, from disk or compiled."""
+    advance(more=len(keys))
+    known = set[str]()
+    for key in keys.values():
+        if key not in known and (found := _on_disk(key)) is not None:
+            known.update(found.seconds)
+            yield found
+    advance(done=len(known.intersection(keys.values())))
+    new = {piece: key for piece, key in keys.items() if key not in known}
+    for group in _together(new):
+        yield _compile(group, [new[piece] for piece in group])
+
+
+def _together(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
+    """These pieces in groups that are compiled as one module each."""
+    kernels: dict[tuple[str, int], list[Piece]] = {}
+    for piece in pieces:
+        if piece.kernel:
+            kernels.setdefault((piece.kind, piece.optimize), []).append(piece)
+        else:
+            yield [piece]
+    for group in kernels.values():
+        for i in range(0, len(group), _MOST_TOGETHER):
+            yield group[i : i + _MOST_TOGETHER]
+
+
+def _on_disk(key: str) -> _Object | None:
+    start = time.perf_counter()
+    found = default_cache().get(key)
+    if found is None:
+        return None
+    header, data = found
+    share = (time.perf_counter() - start) / len(header["pieces"])
+    return _Object(data, "disk", dict.fromkeys(header["pieces"], share), header["rare"])
+
+
+def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
+    """The object file of new pieces; LLVM's time is theirs in proportion to their texts."""
+    global _compiled
+    start = time.perf_counter()
+    with impatient():
+        module = module_of_pieces(_symbol(keys[0]))
+        for piece, key in zip(pieces, keys, strict=True):
+            piece.define(module, _symbol(key))
+        rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
+        data = native.compile_ir(str(module), module.name, pieces[0].kind, pieces[0].optimize)
+    default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
+    _compiled += len(pieces)
+    advance(done=len(pieces))
+    share = (time.perf_counter() - start) / sum([len(piece.text) for piece in pieces])
+    return _Object(data, "compiled", {key: share * len(piece.text) for piece, key in zip(pieces, keys)}, rare)
+
+
+def shared_function(name: str) -> int:
+    """The address of a function that programs share: one of `tracegrad.codegen.instr.support`, `walker`, `lapack`,
+    `ordering` or `gemm`, or of the C library."""
+    if name in C_LIBRARY:
+        return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
+    make, module, kind, optimize = _module_with(name)
+    return native.load_ir(make, module, kind, optimize).address(name)
+
+
+def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
+    """What writes the module that defines a function, the module's name, and how it is compiled."""
+    if name in TOGETHER:
+        return lambda: walker_module(*TOGETHER), WALK, "cold", 1
+    if name.startswith(_RARE):
+        return lambda: rare_module(name), name, "cold", 1
+    if name.startswith(GEMM):
+        return lambda: gemm_module(name), name, "written", 1
+    if name.startswith(MERGED):
+        return lambda: support_module(name), f"{MERGED[0]}.{name.partition('.')[2]}", "glue", 1
+    if name.startswith(ORDERING):
+        return lambda: ordering_module(name), name, "loops", 2
+    make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
+    return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "glue", 1
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL("ucrtbase" if os.name == "nt" else None)

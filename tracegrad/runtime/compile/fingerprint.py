@@ -1,0 +1,441 @@
+"""What tells functions, classes and modules from others in every process, where no object is the same.
+
+A function of the user's is its code, by what it does and not where it stands, and the values of its defaults; what it
+reads from outside is the business of guards. A class is its bases, its functions and its values. What is Python's,
+NumPy's, SciPy's or ours is known by its name, as long as it is found under it: those packages are part of every key.
+Whatever else there may be is `Unkept`: a trace that depends on it is not for other processes.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import dis
+import enum
+import functools
+import hashlib
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.registry import FUNCTIONS
+from tracegrad.ops import TABLE
+from tracegrad.runtime.compile.jit import cpu_key, source_stamps
+from tracegrad.trace.describe import Description
+from tracegrad.trace.inline import DERIVED, Inlinable
+from tracegrad.trace.shadow import is_user_object
+from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
+from tracegrad.tree import FIXED_KIND
+from tracegrad.tree.kinds import LEAF_KIND
+
+__all__ = [
+    "Roots", "Unkept", "class_key", "code_key", "consists_of_functions", "described", "digest", "found_under",
+    "functions_of", "is_extended", "library", "library_name", "meaning", "names_in", "plain", "process_key", "traced",
+    "untouched",
+]  # fmt: skip
+
+
+class Unkept(Exception):
+    """A trace depends on something that is not known again in another process: `args[0]` says what."""
+
+
+# Modules whose functions always answer the same to the same arguments.
+_STEADY = frozenset([
+    "_collections_abc", "_operator", "_thread", "abc", "bisect", "builtins", "cmath", "collections", "contextlib",
+    "copy", "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "math", "numbers", "numpy",
+    "operator", "reprlib", "scipy", "statistics", "string", "tracegrad", "types", "typing",
+])  # fmt: skip
+# Names that give another answer in each process, or are told to somebody in the first alone.
+_UNSTEADY = frozenset([
+    "breakpoint", "frozenset", "hash", "id", "print", "set", "set_trace", "warn", "warn_explicit",
+])  # fmt: skip
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, type(...), type(NotImplemented))
+# What a class says of itself beside what it does.
+_LABELS = frozenset([
+    "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__", "__static_attributes__",
+    "__abstractmethods__", "_abc_impl", DERIVED,
+])  # fmt: skip
+
+
+def digest(text: str) -> str:
+    """A short digest of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def plain(x: Any) -> str:
+    """The text of a value of a plain type, which tells it from all others; `Unkept` for any other object."""
+    cls = type(x)
+    if cls is tuple:
+        return f"({', '.join(map(plain, x))})"
+    if cls in _PLAIN or isinstance(x, np.dtype):
+        return f"{cls.__name__} {x!r}"
+    if isinstance(x, np.generic) and cls.__module__ == "numpy" and x.dtype.kind in "biufcSU":
+        return f"{x.dtype.str} {x.tobytes().hex()}"
+    if cls is slice:
+        return f"slice {plain((x.start, x.stop, x.step))}"
+    if cls is range:
+        return f"range {plain((x.start, x.stop, x.step))}"
+    if cls is frozenset:
+        return f"frozenset {sorted(map(plain, x))}"
+    if isinstance(x, enum.Enum):
+        return f"{class_key(cls)} {plain(x.value)}"
+    raise Unkept(f"a {cls.__qualname__}")
+
+
+# -- code --------------------------------------------------------------------------------------------------------------
+@functools.lru_cache(maxsize=4096)
+def code_key(code: types.CodeType) -> str:
+    """What tells code from other code: all but where it stands."""
+    consts = [code_key(x) if isinstance(x, types.CodeType) else _const(x) for x in code.co_consts]
+    own = (
+        code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount,
+        code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, getattr(code, "co_exceptiontable", b""),
+        code.co_name,
+    )  # fmt: skip
+    return digest(f"{own}{consts}")
+
+
+def _const(x: Any) -> str:
+    if type(x) is tuple:
+        return f"({', '.join(map(_const, x))})"
+    return f"{sorted(map(_const, x))}" if type(x) is frozenset else f"{type(x).__name__} {x!r}"
+
+
+def inner_codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and that of the functions in it."""
+    yield code
+    for x in code.co_consts:
+        if isinstance(x, types.CodeType):
+            yield from inner_codes(x)
+
+
+def _function(fun: Any) -> list[Any]:
+    """What a function of the user's is; arrays and the like among its defaults are marked only."""
+    defaults = [_default(x) for x in fun.__defaults__ or ()]
+    keywords = [[k, _default(x)] for k, x in (fun.__kwdefaults__ or {}).items()]
+    held = sorted(k for k in vars(fun) if k not in (DERIVED, "__wrapped__"))
+    return ["function", code_key(fun.__code__), fun.__name__, defaults, keywords, held]
+
+
+def _default(x: Any) -> str:
+    try:
+        return plain(x)
+    except Unkept:
+        return "*"
+
+
+# -- what is Python's, NumPy's or ours ---------------------------------------------------------------------------------
+def library(name: str) -> bool:
+    """Whether a module of this name always answers the same, and is part of the key of every trace."""
+    return name.partition(".")[0] in _STEADY and not name.startswith("numpy.random")
+
+
+def library_name(x: Any) -> tuple[str, str] | None:
+    """The module and the name there of a function, class or module of a library; None for anything else."""
+    if isinstance(x, types.ModuleType):
+        return (x.__name__, "") if library(x.__name__) and sys.modules.get(x.__name__) is x else None
+    if not isinstance(x, _NAMED):
+        return None
+    module = "numpy" if isinstance(x, np.ufunc) else getattr(x, "__module__", None)
+    owner = getattr(x, "__objclass__", None)
+    module = module or (owner.__module__ if owner is not None else "builtins")
+    name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or not library(module):
+        return None
+    places = (module, name), (module.partition(".")[0], name.rpartition(".")[2]), ("types", name)
+    return next((place for place in places if found_under(place) is x), None)
+
+
+_NOTHING: Any = object()
+# What may be known by its name.
+_NAMED = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, np.ufunc, type(np.dot),
+)  # fmt: skip
+
+
+def found_under(place: tuple[str, str] | list[str]) -> Any:
+    """What is found under a name in a module that has been imported; an object of its own if there is nothing."""
+    found: Any = sys.modules.get(place[0], _NOTHING)
+    for name in place[1].split(".") if place[1] else ():
+        # What a module makes when it is asked for is not asked for.
+        found = vars(found).get(name, _NOTHING) if type(found) is types.ModuleType else getattr(found, name, _NOTHING)
+    return found
+
+
+def names_in(codes: Iterable[types.CodeType]) -> set[str]:
+    """The names and texts in code; `Unkept` for code that asks for what is another thing in each process."""
+    every = [each for code in codes for each in inner_codes(code)]
+    names = {x for code in every for x in (*code.co_names, *(x for x in code.co_consts if isinstance(x, str)))}
+    if not names.isdisjoint(_UNSTEADY):
+        raise Unkept(f"code that calls {', '.join(sorted(names & _UNSTEADY))}")
+    if any(map(_orders_sets, every)):
+        raise Unkept("code that makes a set, whose order is another in each process")
+    return names
+
+
+def _orders_sets(code: types.CodeType) -> bool:
+    """Whether code makes a set, or does more with one that is a constant than to look whether something is in it."""
+    if not _SETS.isdisjoint(code.co_code[::2]):
+        return True
+    if not any(type(x) is frozenset for x in code.co_consts):
+        return False
+    steps = itertools.pairwise(dis.get_instructions(code))
+    return any(type(x.argval) is frozenset and y.opname != "CONTAINS_OP" for x, y in steps)
+
+
+_SETS = frozenset([dis.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")])
+
+
+def untouched(modules: Iterable[types.ModuleType], names: set[str]) -> list[list[str]]:
+    """What names mean in modules of libraries: another meaning there is another program.
+
+    `Unkept` where somebody has put a function of their own in the place of the library's.
+    """
+    found, waiting, seen = list[list[str]](), list(modules), set[str]()
+    while waiting:
+        module = waiting.pop()
+        if module.__name__ in seen:
+            continue
+        seen.add(module.__name__)
+        for name in sorted(names & vars(module).keys()):
+            x = vars(module)[name]
+            if isinstance(x, types.ModuleType) and library(x.__name__):
+                waiting.append(x)
+            found.append([module.__name__, name, meaning(x)])
+    return sorted(found)
+
+
+def meaning(x: Any) -> str:
+    """What something in a module of a library is, by its names."""
+    if isinstance(x, types.FunctionType) and is_user_function(x):
+        raise Unkept(f"{x.__qualname__}, which stands in the place of a function of a library")
+    if callable(x) or isinstance(x, types.ModuleType):
+        names = (getattr(x, each, "") for each in ("__module__", "__qualname__", "__name__"))
+        return f"{type(x).__name__} {' '.join(str(each) for each in names)}"
+    return _default(x)
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+def described(x: Any) -> list[Any]:
+    """What tells an object from others that could stand in its place; `Unkept` where that is not known."""
+    if isinstance(x, types.FunctionType) and is_user_function(x):
+        return _function(x)
+    if isinstance(x, types.ModuleType) and is_user_module(x):
+        return ["module", x.__name__]
+    place = library_name(x)
+    if place is not None:
+        return ["library", *place]
+    if consists_of_functions(x):
+        return ["traced", digest(traced(x)[0])]
+    for cls, describe in _DESCRIBED:
+        if isinstance(x, cls):
+            return describe(x)
+    if is_user_object(x) or (library_name(type(x)) and isinstance(x, dict | list | set | tuple)):
+        return ["object", class_key(type(x))]
+    raise Unkept(f"the {type(x).__qualname__} {getattr(x, '__name__', '')}".rstrip())
+
+
+def _of_library(x: types.FunctionType) -> list[Any]:
+    """A function that one of a library has made."""
+    if not library(str(x.__globals__.get("__name__"))):
+        raise Unkept(f"the function {x.__qualname__}")
+    return ["inner", code_key(x.__code__), *(plain(cell.cell_contents) for cell in x.__closure__ or ())]
+
+
+def _dynamic(x: types.DynamicClassAttribute) -> list[Any]:
+    """A property that only instances have, as those of enumerations."""
+    if not isinstance(x.fget, types.FunctionType) or not library(x.fget.__module__):
+        raise Unkept(f"the {type(x).__qualname__}")
+    return ["dynamic", x.fget.__module__, x.fget.__qualname__]
+
+
+def _partial(x: functools.partial[Any]) -> list[Any]:
+    if type(x) is not functools.partial or vars(x):
+        raise Unkept(f"the {type(x).__qualname__}")
+    return ["partial", len(x.args), *x.keywords]
+
+
+def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
+    """What tells a class from others."""
+    place = library_name(cls)
+    if place is not None:
+        return ".".join(place)
+    if cls in inside:
+        return f"itself {inside.index(cls)}"
+    if not is_user_code(cls):
+        raise Unkept(f"the class {cls.__qualname__}")
+    if "_abc_impl" in vars(cls) and abc._get_dump(cls)[0]:  # type: ignore[attr-defined]
+        raise Unkept(f"the class {cls.__qualname__}, of which others were registered")
+    inside = (*inside, cls)
+    members = [_member(k, x, inside) for k, x in vars(cls).items() if k not in _LABELS]
+    above = [class_key(base, inside) for base in cls.__bases__]
+    return digest(f"{cls.__qualname__} {above} {class_key(type(cls), inside)} {members}")
+
+
+def functions_of(cls: type) -> list[types.FunctionType]:
+    """The functions of the user's in a class and those above it."""
+    found = [x for base in cls.__mro__ for x in vars(base).values()]
+    parts = [part for x in found for part in ((x.fget, x.fset) if isinstance(x, property) else (_bare(x),))]
+    return [x for x in parts if isinstance(x, types.FunctionType) and is_user_function(x)]
+
+
+def _bare(x: Any) -> Any:
+    return x.__func__ if isinstance(x, classmethod | staticmethod) else x
+
+
+def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
+    """What a class has under a name."""
+    if isinstance(x, property):
+        return f"{name}: property {[_member('', f) for f in (x.fget, x.fset, x.fdel)]}"
+    if isinstance(x, classmethod | staticmethod):
+        return f"{name}: {type(x).__name__} {_member('', x.__func__)}"
+    if isinstance(x, types.FunctionType):
+        return f"{name}: {_function(x)}"
+    if isinstance(x, type):
+        ours = x.__module__.startswith("tracegrad.")  # as the class of nodes that a `Function` has
+        return f"{name}: {x.__module__} {x.__qualname__}" if ours else f"{name}: {class_key(x, inside)}"
+    if name == "__dataclass_fields__":
+        return f"{name}: {[_field(f) for f in x.values()]}"
+    if isinstance(x, enum.Enum):
+        return f"{name}: {_default(x.value)}"
+    if consists_of_functions(x):
+        return f"{name}: {traced(x)[0]}"
+    return f"{name}: {type(x).__qualname__} {_default(x)}"
+
+
+_DESCRIBED: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
+    (types.CodeType, lambda x: ["code", code_key(x)]),
+    (types.FunctionType, _of_library),
+    (type, lambda x: ["class", class_key(x)]),
+    ((property, classmethod, staticmethod), lambda x: ["member", _member("", x)]),
+    (types.MethodType, lambda x: ["method"]),
+    (types.DynamicClassAttribute, _dynamic),
+    (functools.partial, _partial),
+)
+
+
+def _field(f: dataclasses.Field[Any]) -> str:
+    held = {str(k): plain(x) for k, x in f.metadata.items()}
+    return f"{f.name} {f.init} {f.kw_only} {f.default_factory is dataclasses.MISSING} {held}"
+
+
+# -- what is traced ---------------------------------------------------------------------------------------------------
+class Roots:
+    """What is traced: its objects, in the order in which they are come upon, and the texts of all that is none."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self._known: dict[int, str] = {}
+        self._alive: list[Any] = []
+
+    def text(self, x: Any) -> str:
+        """The text of a function, or of what one of ours has in its closure."""
+        known = self._known.get(id(x))
+        if known is None:
+            self._known[id(x)] = f"again {len(self._known)}"
+            self._alive.append(x)
+            known = self._text(x)
+        return known
+
+    def _text(self, x: Any) -> str:
+        if isinstance(x, types.FunctionType) and not is_user_function(x):
+            return self._of_ours(x)
+        if isinstance(x, Description):
+            return f"description {x.role}"
+        if isinstance(x, list | tuple):
+            return f"{type(x).__name__} {[self.text(each) for each in x]}"
+        parts = _parts_of(x)
+        if parts:
+            return f"{parts} {[self.text(getattr(x, name)) for name in parts]}"
+        return self._object(x)
+
+    def _object(self, x: Any) -> str:
+        try:
+            return plain(x)
+        except Unkept:
+            self.objects.append(x)
+            if isinstance(x, types.MethodType):
+                return f"method {self.text(x.__func__)} {self.text(x.__self__)}"
+            return f"{described(x)}"
+
+    def _of_ours(self, x: Any) -> str:
+        place = library_name(x)
+        if place is not None:
+            return ".".join(place)
+        if not x.__module__.startswith("tracegrad."):
+            raise Unkept(f"the function {x.__qualname__}")
+        held = [self.text(cell.cell_contents) for cell in x.__closure__ or ()]
+        return f"{x.__module__} {x.__qualname__} {x.__code__.co_firstlineno} {held} {self.text(x.__defaults__)}"
+
+    def structure(self, spec: Any) -> str:
+        """The text of the structure of arguments, whose classes are objects."""
+        kind, aux, children = spec
+        if kind is LEAF_KIND:
+            return "*"
+        if kind is FIXED_KIND:
+            return f"fixed {self.static(aux)}"
+        if library_name(kind.cls) is None:
+            self.objects.append(kind.cls)
+        return f"{class_key(kind.cls)} {self.static(aux)} {[self.structure(each) for each in children]}"
+
+    def static(self, x: Any) -> str:
+        """The text of static data, in which there may be classes."""
+        if type(x) is tuple:
+            return f"({', '.join(map(self.static, x))})"
+        cls = x if isinstance(x, type) else type(x) if isinstance(x, enum.Enum) else None
+        if cls is not None and library_name(cls) is None:
+            self.objects.append(cls)
+        return class_key(x) if isinstance(x, type) else plain(x)
+
+
+# What traced functions consist of, methods of instances, and functions with derivative rules.
+_OF_TRACED = {
+    "tracegrad.traced.Traced": ("fun", "body"),
+    "tracegrad.runtime.dispatch.bound_method.Method": ("__wrapped__", "instance"),
+    "tracegrad.transforms.custom.custom_vjp": ("fun", "fwd", "bwd", "nondiff_argnums"),
+    "tracegrad.transforms.custom.custom_jvp": ("fun", "jvp", "nondiff_argnums"),
+}
+
+
+def _parts_of(x: Any) -> tuple[str, ...]:
+    cls = getattr(x, "_plain", type(x)) if isinstance(x, Inlinable) else type(x)  # a hot path is a class of its own
+    return _OF_TRACED.get(f"{cls.__module__}.{cls.__qualname__}", ())
+
+
+def consists_of_functions(x: Any) -> bool:
+    """Whether something is a traced function, or one with a rule."""
+    return bool(_parts_of(x))
+
+
+def traced(x: Any) -> tuple[str, list[Any]]:
+    """The text of a traced function or one with a rule, and the objects in it; `Unkept` for another one of ours."""
+    if not consists_of_functions(x):
+        raise Unkept(f"a {type(x).__qualname__}")
+    roots = Roots()
+    return roots.text(x), roots.objects
+
+
+# -- this process ------------------------------------------------------------------------------------------------------
+@functools.cache
+def process_key() -> str:
+    """What every trace depends on: Python, the packages that traces take for granted, and this one."""
+    parts = [cpu_key(), sys.version, np.__version__, *source_stamps()]
+    return digest("\n".join(parts))
+
+
+def is_extended() -> bool:
+    """Whether somebody has added ops, or functions of NumPy's, to those of the package."""
+    return _extended(tuple(TABLE), tuple(FUNCTIONS.values()))  # not how many: our own are added when they are needed
+
+
+@functools.lru_cache(maxsize=4)
+def _extended(ops: tuple[str, ...], functions: tuple[Any, ...]) -> bool:
+    parts = [x for op in TABLE.values() for x in (op.direct, *op._vjp.values(), op._jvp, op._batch)]
+    modules = {x.__module__ for x in (*parts, *functions) if isinstance(x, types.FunctionType)}
+    return not all(module.startswith("tracegrad.") for module in modules)

@@ -1,0 +1,360 @@
+"""From LLVM IR to machine code, and from machine code to addresses.
+
+The two halves meet in the bytes of an object file, which is what the disk cache keeps:
+
+* `compile_ir` makes the object file, by the passes of `tracegrad.runtime.compile.pass_pipelines`.
+* `load_object` maps an object file into the process and looks its symbols up.
+
+Machine code calls out by symbol. A symbol is one of the process (`memcpy`, `sqrt`) or was given its address
+by `define_symbol`. The code model is the large one: an address may lie anywhere in the address space.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as ll
+import numpy as np
+
+from tracegrad.errors import PACKAGE, UnsupportedError
+from tracegrad.locks import wait_for_imports
+from tracegrad.runtime.compile.disk_cache import default_cache
+from tracegrad.runtime.compile.pass_pipelines import SWITCHES, emitted, initialize, pipeline_of, require_memory
+from tracegrad.signals import uninterrupted
+
+if TYPE_CHECKING:
+    from tracegrad import llvmir as ir
+
+__all__ = [
+    "LOCK",
+    "NativeCode",
+    "compile_forever",
+    "compile_ir",
+    "cpu_key",
+    "define_symbol",
+    "is_known",
+    "load_ir",
+    "load_object",
+    "load_objects",
+    "optimized_assembly",
+    "optimized_ir",
+    "source_stamps",
+]
+
+# Held by who makes or loads machine code: LLVM does one thing at a time, what several threads need is made once, and a
+# forked child inherits nothing half made. A finaliser may ask for code while its thread makes some.
+LOCK = threading.RLock()
+
+
+def _lock() -> None:
+    LOCK.acquire()
+    ll.ffi.lib._lock.__enter__()  # a thread that gives an engine back has this one alone
+
+
+def _unlock() -> None:
+    ll.ffi.lib._lock.__exit__()
+    LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
+    os.register_at_fork(before=wait_for_imports)  # which runs before what was registered earlier
+
+
+def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:
+    """The object code of an LLVM module, optimised for this CPU as text of its kind is (`runtime.pipelines`).
+
+    Triple and data layout are set here; the module need not carry them. `name` identifies the module in
+    debuggers and has no influence on the symbols. `alwaysinline` functions are inlined before anything else.
+
+    Raises `RuntimeError` (llvmlite's) when the IR does not parse or verify.
+
+    >>> code = compile_ir("define i64 @twice(i64 %x) { %y = add i64 %x, %x\\n ret i64 %y }", "doc")
+    >>> import ctypes
+    >>> native = load_object(code)
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(native.address("twice"))(21)
+    42
+    """
+    with LOCK:
+        return bytes(emitted(str(module), name, pipeline_of(kind, optimize), "object"))
+
+
+def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str:
+    """The LLVM IR of a module after optimisation, the form `compile_ir` makes machine code of.
+
+    >>> text = optimized_ir("define i64 @three() { %y = add i64 1, 2\\n ret i64 %y }", "doc")
+    >>> "ret i64 3" in text
+    True
+    """
+    with LOCK:
+        return str(emitted(str(module), name, pipeline_of(kind), "ir"))
+
+
+def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") -> str:
+    """The assembly of the machine code that `compile_ir` makes of a module.
+
+    >>> "three:" in optimized_assembly("define i64 @three() { ret i64 3 }", "doc")
+    True
+    """
+    with LOCK:
+        return str(emitted(str(module), name, pipeline_of(kind), "assembly"))
+
+
+def define_symbol(name: str, address: int) -> None:
+    """Give machine code loaded from now on a symbol: `name` is at `address`, in the whole process.
+
+    A later definition of the same name holds for objects loaded after it. Whatever lives at the address must
+    outlive all code that was linked to it.
+
+    >>> define_symbol("tg_doc_symbol", 4096)
+    """
+    initialize()
+    ll.add_symbol(name, address)
+
+
+class NativeCode:
+    """An object file mapped into the process; its addresses are valid as long as this object lives."""
+
+    __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "keeps", "size")
+
+    def __init__(self, engine: Any, defined: frozenset[str] | None, size: int) -> None:
+        self._engine = engine
+        self._defined = defined
+        self._addresses: dict[str, int] = {}
+        self.size = size
+        self.keeps: object = None  # what it calls
+
+    def __contains__(self, symbol: str) -> bool:
+        return self._defined is None or symbol in self._defined
+
+    def address(self, symbol: str) -> int:
+        """The address of a function or global of the object file; KeyError if there is none of that name."""
+        found = self._addresses.get(symbol)
+        if found is None:
+            # LLVM ends the process on a name it does not know, so the names are asked first.
+            if symbol not in self:
+                raise KeyError(f"the object code defines no symbol {symbol!r}")
+            found = self._addresses[symbol] = int(self._engine.get_function_address(symbol))
+        return found
+
+    def stay(self) -> None:
+        """Never give the memory back, not even when the interpreter ends."""
+        self._engine.detach()
+
+
+def load_object(code: bytes) -> NativeCode:
+    """Map object code made by `compile_ir` into the process.
+
+    The bytes must be whole: LLVM checks nothing. Raises `UnsupportedError` when the
+    code needs a symbol that neither the process nor `define_symbol` has, or when it is not an object file at
+    all.
+
+    >>> native = load_object(compile_ir("define i64 @seven() { ret i64 7 }", "doc"))
+    >>> native.address("seven") != 0
+    True
+    """
+    return load_objects([code])
+
+
+def load_objects(codes: Sequence[bytes]) -> NativeCode:
+    """Map several object files into the process, as `load_object` maps one; they live and die together.
+
+    No two of them may define the same symbol.
+    """
+    require_memory((4 << 20) + 4 * sum(map(len, codes)), "to load machine code")
+    engine = _engine()
+    code = _add(engine, codes)
+    weakref.finalize(code, _give_back, engine).atexit = False
+    return code
+
+
+def _give_back(engine: Any) -> None:
+    """What no code is left of. A handler of signals that raised while LLVM's lock is taken would leave it taken."""
+    with uninterrupted():
+        engine.close()
+
+
+def _engine() -> Any:
+    """What maps object files; they live as long as it does.
+
+    LLVM begins one with a module, which it would compile before it maps anything: 0.6 ms, though nothing is in it.
+    """
+    initialize()
+    target, empty = ll.Target.from_triple(ll.get_process_triple()), ll.parse_assembly("")
+    engine = ll.create_mcjit_compiler(empty, target.create_target_machine())
+    engine.remove_module(empty)
+    return engine
+
+
+def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
+    if not all(code.startswith(_OBJECT_MAGIC) for code in codes):
+        raise UnsupportedError("not an object file of this machine")
+    symbols = [_elf_symbols(code) for code in codes]
+    defined = [names for names, _ in symbols if names is not None]
+    needed = frozenset[str]().union(*(names for _, names in symbols)).difference(*defined)
+    missing = sorted(name for name in needed if not ll.address_of_symbol(name))
+    if missing:
+        raise UnsupportedError(f"object code calls {', '.join(missing)}, which this process does not have")
+    for code in codes:
+        engine.add_object_file(ll.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    known = frozenset[str]().union(*defined) if len(defined) == len(codes) else None
+    return NativeCode(engine, known, sum(map(len, codes)))
+
+
+def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: int = 2) -> NativeCode:
+    """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now.
+
+    It is loaded once, and never given back: who asks keeps no more than its addresses. `make` is part of this package
+    and always writes the same: its source is part of the key, so on a hit it is not even called.
+
+    >>> native = load_ir(lambda: "define i64 @eight() { ret i64 8 }", "doc")
+    >>> "eight" in native and native is load_ir(lambda: "", "doc")
+    True
+    """
+    found = _kept.get(name)
+    if found is None:
+        with LOCK:
+            found = _kept.get(name)
+            if found is None:
+                found = _kept[name] = _load_ir(make, name, kind, optimize)
+    return found
+
+
+_kept: dict[str, NativeCode] = {}
+
+
+def compile_forever(source: str, *names: str) -> list[int]:
+    """The addresses of functions in a module of LLVM IR, from the disk cache or compiled now, and never given back.
+
+    For glue that other threads may still run while Python drops its objects at exit.
+
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64)(*compile_forever("define i64 @six() { ret i64 6 }", "six"))()
+    6
+    """
+    key = f"forever {cpu_key()}\n{source}"
+    found = default_cache().get(key)
+    code = compile_ir(source, "forever", "cold") if found is None else found[1]
+    if found is None:
+        default_cache().put(key, {}, code)
+    loaded = load_object(code)
+    addresses = [loaded.address(name) for name in names]
+    loaded.stay()
+    return addresses
+
+
+def is_known(name: str) -> bool:
+    """Whether `load_ir` has no need to compile what it is asked for by this name."""
+    return name in _kept or default_cache().has(_key(name))
+
+
+def _load_ir(make: Callable[[], str], name: str, kind: str, optimize: int) -> NativeCode:
+    key = _key(name)
+    found = default_cache().get(key)
+    if found is not None:
+        return _add(_lasting_engine(), [found[1]])
+    code = compile_ir(make(), name, kind, optimize)
+    default_cache().put(key, {}, code)
+    return _add(_lasting_engine(), [code])
+
+
+def _key(name: str) -> str:
+    return f"{name} {cpu_key()}"
+
+
+@cache
+def _lasting_engine() -> Any:
+    """One engine for all that stays, for to begin takes longer than an object file more does. It stays when the
+    interpreter ends: other threads may run what is in it while Python drops its objects, and arrays that die late call
+    it."""
+    engine = _engine()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    return engine
+
+
+# LLVM crashes on what it does not know. ELF, Mach-O 64 and COFF for x86-64 and ARM64.
+_OBJECT_MAGIC = (b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")
+_SYMTAB, _STT_SECTION, _STT_FILE = 2, 3, 4
+
+
+def _elf_symbols(code: bytes) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Names an ELF64 object file defines and names it needs; (None, nothing) for another format.
+
+    Layout: System V ABI, "Object Files", sections "ELF Header", "Section Header" and "Symbol Table".
+    """
+    if not code.startswith(_OBJECT_MAGIC[0]):
+        return None, frozenset()
+    (table,) = struct.unpack_from("<Q", code, 0x28)
+    entry_size, count = struct.unpack_from("<HH", code, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQII", code, table + i * entry_size) for i in range(count)]
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    for _, kind, _, _, offset, size, link, _ in sections:
+        if kind != _SYMTAB:
+            continue
+        names = sections[link][4]
+        for name, info, _, index in struct.iter_unpack("<IBBH16x", code[offset : offset + size]):
+            if name == 0 or info & 15 in (_STT_SECTION, _STT_FILE):
+                continue
+            text = code[names + name : code.index(b"\0", names + name)].decode()
+            (defined if index else undefined).add(text)
+    return frozenset(defined), frozenset(undefined)
+
+
+@cache
+def cpu_key() -> str:
+    """What object code depends on besides its IR: CPU, its features, versions, the compiler's own source.
+
+    A part of every key of the disk cache. The package's source counts by size
+    and time of change, so that an edited compiler never meets the code of its former self.
+
+    >>> cpu_key() == cpu_key() and len(cpu_key()) == 64
+    True
+    """
+    import llvmlite
+
+    with uninterrupted():
+        initialize()
+        cpu = [ll.get_host_cpu_name(), ll.get_host_cpu_features().flatten()]
+    parts = [
+        sys.implementation.cache_tag or "",
+        sys.platform,
+        platform.machine(),
+        *cpu,
+        llvmlite.__version__,
+        np.__version__,
+        *(f"{switch}={os.environ.get(switch)}" for switch in SWITCHES),
+        *filter(_of_compiler, source_stamps()),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@cache
+def source_stamps() -> list[str]:
+    """Each file of the package, with its size and the time of its last change."""
+    folders, stamps = [PACKAGE], []
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    stamps.append(f"{entry.path[len(PACKAGE) :]} {status.st_size} {status.st_mtime_ns}")
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    folders.append(entry.path)
+    return sorted(stamps)
+
+
+def _of_compiler(stamp: str) -> bool:
+    """Whether a file has a part in what machine code there is for a text."""
+    folder, below, _ = stamp.partition(os.sep)
+    return not below or folder in ("ops", "passes", "codegen", "runtime")

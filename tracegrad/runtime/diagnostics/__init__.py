@@ -1,0 +1,1 @@
+"""Diagnostics: where nan comes from, times of steps, and peaks of the machine."""

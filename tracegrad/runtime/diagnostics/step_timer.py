@@ -1,0 +1,133 @@
+"""What a program takes its time for: its orders with a clock between them.
+
+The clock is read by orders of its own, which no other call runs: what is not measured pays nothing for it. The program
+is run on memory of its own, again and again; inputs are only read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
+from tracegrad.codegen.program.interpreter import WALK, words_of_walk
+from tracegrad.errors import TracegradError, located
+from tracegrad.records import record
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile.code_store import shared_function
+from tracegrad.runtime.execution.program import Program, as_taken
+from tracegrad.runtime.execution.strided_inputs import Lies
+from tracegrad.runtime.threads.pool import clock_source
+
+__all__ = ["Timing", "timed"]
+
+FEWEST, MOST = 5, 10_000  # runs that are measured
+
+# A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and that of the number it is to
+# write.
+_NOTE = """
+define i32 @tg_note(ptr %words, ptr %pointers) {
+  %clock = load ptr, ptr %words
+  %number.at = getelementptr i64, ptr %words, i64 1
+  %number = load ptr, ptr %number.at
+  %time = call i64 %clock()
+  store i64 %time, ptr %number
+  ret i32 0
+}
+"""
+_NOW = """
+define i64 @tg_now() {
+  %time = call i64 @now()
+  ret i64 %time
+}
+"""
+
+
+@record(frozen=True)
+class Timing:
+    """Seconds, each the median of `runs`: of the orders that belong to the same steps of the plan, and of a call."""
+
+    steps: list[tuple[range, float]]
+    call: float
+    runs: int
+
+
+def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, lies: Lies = ()) -> Timing:
+    """The time that each order of a program takes for these leaves, measured for some `seconds`; `lies` says of arrays
+    that are not in row-major order how the program takes them.
+
+    Raises `TracegradError` where the program fails, as where an index is out of range.
+    """
+    given = as_taken(leaves, lies)
+    run, orders, keep = _prepared(program, given)
+    rows: list[np.ndarray[Any, Any]] = []
+    calls: list[float] = []
+    run()  # what is new to caches and memory
+    program.entry(*given)
+    end = time.perf_counter() + seconds
+    while len(rows) < FEWEST or (time.perf_counter() < end and len(rows) < MOST):
+        rows.append(np.diff(run()))
+        start = time.perf_counter()
+        program.entry(*given)
+        calls.append(time.perf_counter() - start)
+    del keep
+    passed = np.array(rows)
+    own = np.median(passed[:, 0])  # what it takes to read the clock
+    each = np.maximum(np.median(passed[:, 1:], axis=0) - own, 0.0) * 1e-9
+    together: dict[range, float] = {}
+    whole = sorted({steps for steps, _ in orders}, key=len, reverse=True)  # a step may be one of a band
+    for (steps, _), spent in zip(orders, each):
+        holder = next(x for x in whole if x == steps or (steps and set(steps) <= set(x)))
+        together[holder] = together.get(holder, 0.0) + float(spent)
+    return Timing(list(together.items()), float(np.median(calls)), len(rows))
+
+
+def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """A function that runs the program once and gives the times before the first order, once more, and after each; its
+    orders; what must live as long as it is called."""
+    made = program.report.plan
+    orders, keep = program.linked()
+    note, clock = _code().address("tg_note"), _clock()
+    times = np.zeros(len(orders) + 2, np.int64)
+    notes = [(note, [clock, times.ctypes.data + 8 * k]) for k in range(len(times))]
+    steps = notes[:2] + [step for (_, order), noted in zip(orders, notes[2:]) for step in (order, noted)]
+    block = np.array(words_of_walk(steps), np.int64)
+    results = program.graph.outputs[:-1] if program.checked else program.graph.outputs
+    arrays = [np.asarray(x) for x in given] + [np.empty(x.aval.shape, x.aval.dtype) for x in results]
+    scratch = np.empty(made.arena_bytes + 64, np.uint8)
+    addresses = [byte_bounds(x)[0] for x in arrays] + [-(-scratch.ctypes.data // 64) * 64]
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+    prototype = ctypes.CFUNCTYPE if made.cost >= RELEASE_GIL_COST else ctypes.PYFUNCTYPE
+    walk: Any = prototype(ctypes.c_int32, *[ctypes.c_void_p] * 2)(shared_function(WALK))
+
+    def run() -> np.ndarray[Any, Any]:
+        if walk(block.ctypes.data, pointers):
+            error = f"program {program.name or 'without a name'} fails for these arguments, so there is nothing to time"
+            raise TracegradError(located(error))
+        return times
+
+    return run, orders, (keep, arrays, scratch)
+
+
+@cache
+def _code() -> native.NativeCode:
+    clock = clock_source()
+    return native.load_ir(lambda: _NOTE + (clock + _NOW if clock else ""), "tg_note", "cold")
+
+
+@cache
+def _python_clock() -> Any:
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(time.perf_counter_ns)
+
+
+def _clock() -> int:
+    """The address of a function that gives nanoseconds."""
+    if "tg_now" in _code():
+        return _code().address("tg_now")
+    return ctypes.cast(_python_clock(), ctypes.c_void_p).value or 0

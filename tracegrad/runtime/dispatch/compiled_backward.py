@@ -1,0 +1,285 @@
+"""Compiled functions on the eager tape: calls of a traced function on Tensors.
+
+The outputs of such a call have one node, `CompiledBackward`, whose backward pass is a compiled program too. What the
+forward pass keeps for it is chosen to save memory (`tracegrad.transforms.partition`). Where the backward pass is itself
+recorded, it is a traced function of the arguments and the cotangents, called on Tensors again; so there is a derivative
+of every order.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph
+from tracegrad.locks import new_lock
+from tracegrad.ops.shape.linear import zeros_like
+from tracegrad.runtime.diagnostics.nan_origin import raise_origin
+from tracegrad.runtime.dispatch.specializations import Interpreted
+from tracegrad.runtime.execution.program import MISS, compile_program, conformed
+from tracegrad.settings import disable_jit
+from tracegrad.torch.modes import STATE, enable_grad
+from tracegrad.torch.tape import Tensor, engine, views
+from tracegrad.torch.tape.saved import Packed, made_by, modified
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
+from tracegrad.torch.tape.tensor import of_array
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.drawn import again
+from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Argument
+from tracegrad.trace.templates import in_turn
+from tracegrad.trace.trace import Trace
+from tracegrad.transforms.partition import partition
+from tracegrad.tree.kinds import kind_of
+
+__all__ = ["CompiledBackward", "OnTape", "Spent", "tensor_of"]
+
+
+class OnTape:
+    """What calls on Tensors need of one path: the forward graph with what it keeps, the backward program, made when it
+    is first needed, and the derived function."""
+
+    def __init__(self, trace: Trace, name: str, body: Callable[..., Any], how: tuple[str, int] | None):
+        assert trace.tape is not None
+        self._how = how  # the backward program is compiled, as the other; None where NumPy runs both
+        self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
+        self.graph = trace.graph
+        self._lock = new_lock()
+        self._backward: Any = None
+        self._derived: Any = None
+        self._graph: Graph | None = None
+        self.saved: tuple[int, ...] = ()  # numbers of inputs that the backward pass takes
+        self.kept = 0  # how many outputs are kept for it
+        written = {e.holder.key for e in trace.effects if e.kind == "tensor"}
+        updated = {k for source, k in self.tape.stand_ins if source.key in written}
+        if self.tape.joint is not None:
+            inputs, results = len(trace.graph.inputs), len(trace.graph.outputs)
+            self.graph, self._graph, values = partition(self.tape.joint, inputs, results)
+            places = {x: k for k, x in enumerate(self.tape.joint.inputs)}
+            self.saved = tuple([places[x] for x in values if x.op is None])
+            self.kept = len(values) - len(self.saved)
+        tensors = {k for _, k in self.tape.stand_ins}
+        # By whether effects are repeated: the numbers of saved inputs that may be overwritten before the backward pass
+        # reads them. An ndarray may be changed by its owner, and has no version counter; a Tensor that the call updates
+        # in place is going to be.
+        self.copied = [
+            tuple([k for k in self.saved if k not in tensors or k in overwritten])
+            for overwritten in (set[int](), updated)
+        ]
+        # By the same: of each Tensor from outside, whether a pass that is not recorded needs it as it was.
+        self.needed = [
+            tuple([k in self.saved and k not in overwritten for _, k in self.tape.stand_ins])
+            for overwritten in (set[int](), updated)
+        ]
+        self.arguments = len(trace.graph.inputs) - len(trace.captures)
+
+    @property
+    def graph_back(self) -> Graph:
+        """The graph of `backward`."""
+        assert self._graph is not None
+        return self._graph
+
+    @property
+    def backward(self) -> Any:
+        """The program (saved inputs, kept values, cotangents) -> (cotangents of the wanted Tensors)."""
+        if self._backward is not None:
+            return self._backward
+        with self._lock:
+            if self._backward is None:
+                assert self._graph is not None
+                if self._how is None:
+                    self._backward = Interpreted(self._graph)
+                    return self._backward
+                kinds = [self.trace.kinds[k] for k in self.saved]
+                kinds += ["array"] * (len(self._graph.inputs) - len(kinds))
+                single = len(self._graph.outputs) == 1
+                name = f"{self.name} backward"
+                self._backward = compile_program(self._graph, tuple(kinds), single, name, False, *self._how)
+            return self._backward
+
+    def derived(self, make: Callable[..., Any]) -> Any:
+        """The traced function (args, kwargs, Tensors, cotangents) -> cotangents that a recorded pass calls."""
+        with self._lock:
+            if self._derived is None:
+                self._derived = make(self._pulled, f"{self.name} backward")
+                self._derived.effects = False
+                if self._how is None:
+                    self._derived = disable_jit()(self._derived)
+            return self._derived
+
+    def _pulled(self, args: Any, kwargs: Any, leaves: Any, cts: Any) -> tuple[Any, ...]:
+        trace = current_trace()
+        body = self.body if trace is None else trace.world.inline(self.body)
+        result = body(*args, **kwargs)
+        read = [_stand_in(trace, source) for source, _ in self.tape.stand_ins if not isinstance(source, Argument)]
+        given = {id(x) for x in (*leaves.values(), *read)}
+        outputs = [x for x in _made(result, set()) if x.requires_grad and id(x) not in given]
+        if len(outputs) != len(cts):
+            raise UnsupportedError(
+                located(
+                    f"a second derivative through {self.name}, which updates Tensors from outside in place; return the "
+                    "new values instead"
+                )
+            )
+        wanted = [leaves[s.name] if isinstance(s, Argument) else _stand_in(trace, s) for s in self.tape.wanted]
+        found = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
+        return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, found)])
+
+    # -- a call ----------------------------------------------------------------------------------------------------
+    def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+        """The result of a call with these outputs of the program; repeats the effects."""
+        node = self._node(call, captured, outputs, owner)
+        if owner.effects:
+            for effect in self.trace.effects:
+                if effect.recorded is not None:
+                    views.check(effect.holder.read(), effect.recorded)
+        return self.trace.finish(outputs, lambda array, root: tensor_of(array, root, node), owner.effects)
+
+    def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+        if not self.tape.roots or not STATE.enabled:
+            return None
+        edges = tuple([source.read()._edge_of() for source in self.tape.wanted])
+        if self.tape.joint is None:
+            return Spent(self.tape.spent, edges) if self.tape.spent else None
+        watched = [source.read() for source, _ in self.tape.stand_ins]
+        kept = tuple(outputs[len(outputs) - self.kept :])
+        node = CompiledBackward(self, call, [*call.leaves, *captured], call.tensors, edges, watched, kept, owner)
+        if STATE.watching:
+            node.metadata["traceback_"] = traceback.format_stack()
+        if STATE.saving:
+            node.pack(*STATE.saving[-1])
+        return node
+
+
+def tensor_of(array: Any, root: int, node: Any) -> Tensor:
+    """An output as a Tensor: number `root` of those that `node` has the derivative of, if that is not negative."""
+    out: Tensor = of_array(np.asarray(array))
+    if root >= 0 and node is not None:
+        out._requires, out._edge = True, (node, root)
+    return out
+
+
+def _stand_in(trace: Any, source: Any) -> Any:
+    real = source.read()
+    return real if trace is None else trace.tensors.captured(real, source)
+
+
+def _made(x: Any, seen: set[int]) -> Iterator[Tensor]:
+    """The Tensors in a result, each once, in the order in which a trace numbers them."""
+    if id(x) in seen:
+        return
+    seen.add(id(x))
+    kind = kind_of(type(x))
+    if isinstance(x, Tensor):
+        yield x
+    elif kind is not None:
+        children, aux = kind.flatten(x)
+        held = list(children)
+        for i in in_turn(kind, aux, len(held)):
+            yield from _made(held[i], seen)
+
+
+class Spent(Node):
+    """The derivative that a traced function has used up, or that an update in place has made impossible."""
+
+    __slots__ = ("why",)
+    several = True
+
+    def __init__(self, why: str, edges: tuple[Any, ...]):
+        self.why, self.edges, self.hooks, self.number = why, edges, None, next_number()
+
+    def name(self) -> str:
+        return "CompiledBackward"
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        raise RuntimeError(self.why)
+
+
+class CompiledBackward(Node):
+    """One call of a compiled function: its inputs, and what the forward pass kept for the backward pass."""
+
+    __slots__ = ("call", "checks", "inputs", "kept", "owner", "path", "tensors")
+    several = True
+
+    def __init__(
+        self, path: OnTape, call: Call, inputs: list[Any], tensors: dict[int, Any], edges: tuple[Any, ...],
+        watched: Sequence[Any], kept: tuple[Any, ...], owner: Any,
+    ):  # fmt: skip
+        self.path, self.owner, self.kept, self.edges = path, owner, kept, edges
+        self.call: Any = call  # or one like it
+        self.inputs: Any = inputs
+        self.tensors: Any = tensors  # those among the arguments
+        for k in path.copied[owner.effects]:
+            if inputs[k].__class__ is np.ndarray:
+                inputs[k] = inputs[k].copy()
+        # The counters, versions and arrays of what has to stay as it is, and whether a pass that is not recorded needs
+        # it too.
+        self.checks = [
+            (counter, counter[0], t.array, needed)
+            for t, needed in zip(watched, path.needed[owner.effects])
+            if (counter := t._counter) is not None
+        ]
+        self.hooks, self.number = None, next_number()
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many outputs there are."""
+        return len(self.path.tape.roots)
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        if self.inputs is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        for counter, version, array, needed in self.checks:
+            if counter[0] != version and (needed or recording):
+                raise modified(array, counter, version, made_by(None, counter))
+        path, given = self.path, self._given(cts)
+        if recording:
+            return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
+        values = self._values(given)
+        program = path.backward
+        found = program.entry(*values)  # which takes what lies as it was, and raises nothing
+        if found is MISS:
+            found = program.run([conformed(x) for x in values])
+        return (found,) if program.single else found
+
+    def blame(self, cts: Any, found: Sequence[Any]) -> None:
+        given = self._given(cts)
+        if not self.path.trace.effects:  # the tape of a call of plain Python knows the lines
+            with enable_grad(), again(self.call):
+                self.path._pulled(*self._arguments(), dict(self.tensors), [rewrap(ct, None) for ct in given])
+        raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(given), found)
+
+    def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
+        """The cotangents by a call of the derived function on the Tensors of this call."""
+        with again(self.call):  # which draws what this call has drawn
+            found: Sequence[Any] = self.path.derived(self.owner.derive)(*self._arguments(), dict(self.tensors), cts)
+        return found
+
+    def _given(self, cts: Any) -> list[Any]:
+        """The cotangents as arrays."""
+        return [
+            np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is Masked else ct
+            for a, ct in zip(self.path.tape.roots, cts)
+        ]
+
+    def _values(self, given: Sequence[Any]) -> list[Any]:
+        """The operands of the program for cotangents."""
+        kept = [x() if x.__class__ is Packed else x for x in self.kept]
+        return [*[self.inputs[k] for k in self.path.saved], *kept, *given]
+
+    def _arguments(self) -> tuple[Any, Any]:
+        """The arguments of the call, and those by name."""
+        leaves = [self.tensors.get(k, x) for k, x in enumerate(self.inputs[: self.path.arguments])]
+        args, kwargs = self.call.rebuild(leaves)
+        return args, kwargs
+
+    def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        self.kept = tuple([Packed(rewrap(np.asarray(x), None), pack, unpack) for x in self.kept])
+
+    def release(self) -> None:
+        self.inputs = self.kept = self.call = self.tensors = RELEASED
+        self.checks = []

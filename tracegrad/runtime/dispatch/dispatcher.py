@@ -1,0 +1,500 @@
+"""Traced functions: what `trace`, `grad` and the other transforms return, and what happens when one is called.
+
+The hot path hands the arguments to the last program's entry point, which checks them itself; any mismatch is a MISS and
+the slow path decides: another program of the same function, another path of the trace tree, a new trace, or an error.
+
+One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each
+has *paths*: programs that assume certain values of captured variables and certain answers to questions the Python
+code asked (value guards). Programs return the guard values beside their results. When they differ from what the
+path assumed, the values up to the first difference tell which path to try next: the paths of a specialization are
+the leaves of a tree.
+
+A call in which an op raises, or the function itself, is run as plain Python: what it raises, where, and what it has
+done by then are then Python's own. A path that ends so has guards and no program.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.control.until import ROOMS, room_for
+from tracegrad.errors import CapacityError, TraceError, located, plainly
+from tracegrad.ir.builder import RECORDERS
+from tracegrad.locks import new_lock
+from tracegrad.logs import log
+from tracegrad.ops import Carrier, Level
+from tracegrad.quiet import noted, restore_traps, sprung, traps
+from tracegrad.runtime.diagnostics.nan_origin import look
+from tracegrad.runtime.dispatch.bound_method import ALONE, Method
+from tracegrad.runtime.dispatch.disabled_jit import as_memory_is, eagerly, once
+from tracegrad.runtime.dispatch.plain_python_policy import CacheInfo, Pace, Unmet
+from tracegrad.runtime.dispatch.retrace_reasons import Warnings, limited, log_compile, tell
+from tracegrad.runtime.dispatch.specializations import Found, Interpreted, Path, Specialization
+from tracegrad.runtime.dispatch.trace_store import keep, recall
+from tracegrad.runtime.execution.entry_callable import MISS
+from tracegrad.runtime.execution.program import Unplanned, compile_program
+from tracegrad.settings import jit_disabled, settings, unusual
+from tracegrad.torch.modes import STATE
+from tracegrad.trace.builder import ESCAPED, current_trace
+from tracegrad.trace.describe import describe
+from tracegrad.trace.drawn import rewind
+from tracegrad.trace.garbage import patient
+from tracegrad.trace.guards import Answers
+from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.shadow import has_user_attributes
+from tracegrad.trace.signature import Binder, Call
+from tracegrad.trace.sources import CALLS, on_call
+from tracegrad.trace.trace import trace_call
+
+if TYPE_CHECKING:
+    from tracegrad.runtime.dispatch.closure_families import Family
+    from tracegrad.runtime.dispatch.compiled_backward import OnTape
+
+__all__ = ["Dispatcher"]
+
+MAX_SPECIALIZATIONS = 256
+MAX_PATHS = 64
+# Instances without weak references that a traced method keeps programs for.
+MAX_KEPT = 64
+_VALUES = (np.ndarray, Carrier, float, int)
+# Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
+MAX_ATTEMPTS = 8
+# How many hot paths are tried, where calls come in turn; and how often one is found there before it becomes the first.
+MOST_TURNS = 8
+AGAIN = 64
+
+
+class Dispatcher(Inlinable):
+    """A function that is traced and compiled when it is called; see `tracegrad.trace` for how to make one."""
+
+    # Whether what the function does to Tensors from outside is done at each call.
+    effects = True
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+    # What the hot path of this class is as a function, if that is known.
+    turn: Any = None
+    __slots__ = (
+        "_counts", "_donated", "_kept", "_lock", "_met", "_methods", "_pace", "_plain", "_shared", "_specializations",
+        "_turns", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
+    )  # fmt: skip
+
+    def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
+                 static_argnums: Any = (), static_argnames: Any = (), name: str = "",
+                 tiered: bool | None = None, optimize: int | None = None,
+                 donate_argnums: Any = (), donate_argnames: Any = ()):  # fmt: skip
+        # The attributes of a callable object are its own, those of a function are labels.
+        functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
+        self.fun, self.body = fun, body if body is not None else fun
+        self.name, self.tiered, self.optimize = name or describe(fun).name, tiered, optimize
+        self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
+        self._donated = self.binder.donated(donate_argnums, donate_argnames)
+        # By the number of positional arguments and the keywords in canonical form, the hot paths of calls that come in
+        # turn; and how often one was used.
+        self._turns: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._met = 0
+        self._plain: Any = type(self)
+        self._lock = new_lock()
+        self._methods: dict[int, Any] = {}
+        self._kept: list[tuple[int, Any]] = []
+        self._shared = False
+        self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self.told = Warnings()
+        self._unmet, self._pace = Unmet(), Pace()
+        self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call_slowly(args, kwargs)
+
+    def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that the hot path of the class does not know."""
+        while args and args[-1] is MISS:  # what that was not given
+            args = args[:-1]
+        form = (len(args), *kwargs)
+        for hot in self._turns.get(form, ()):
+            if hot is not self.__class__.turn:
+                result = hot(self, *args, *kwargs.values())
+                if result is not MISS:
+                    self._met += 1
+                    if not self._met % AGAIN:
+                        self._prefer(hot, form)
+                    return result
+        if not unusual and noted():  # what hot paths do not do
+            return self(*args, **kwargs)
+        if unusual:
+            return self._call(args, kwargs)
+        begun = time.thread_time()
+        result = self._call(args, kwargs)
+        self._pace.came(self, time.thread_time() - begun)
+        return result
+
+    def _prefer(self, hot: Any, form: tuple[Any, ...]) -> None:
+        """Try this hot path first from now on."""
+        others = [x for x in self._turns.get(form, ()) if x is not hot]
+        self._turns[form] = (hot, *others)
+        if hot.face is not None:
+            self.__class__ = hot.face
+
+    def _heat(self, path: Path, call: Call, captured: Sequence[Any]) -> None:
+        """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
+        lies = path.lies([*call.leaves, *captured])
+        if not path.ready(lies) or (path.trace.effects and not self.effects) or not path.comes_again(call):
+            return
+        form = (len(call.args), *call.kwargs)
+        again = len(form) > 1 or path.is_hot(form)
+        donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
+        self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated, lies)
+        turn = path.turn(call, donated, lies) if again else None
+        if turn is not None:
+            others = [x for x in self._turns.get(form, ()) if x is not turn]
+            alike = [x for x in others if x.key == turn.key][1:]  # each of which may run a program in vain
+            self._turns[form] = (turn, *[x for x in others if x not in alike][: MOST_TURNS - 1])
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        if tree.is_node(instance) or sys.getrefcount(instance) <= ALONE:  # the method is all that keeps it alive
+            return functools.partial(self, instance)
+        return self._method_of(instance)
+
+    def share(self, family: Family) -> None:
+        """Use the programs of other functions of equal code. The first function of a family keeps its own: what it
+        reads is found faster."""
+        if family.begun:
+            self._specializations, self._lock, self._shared = family.specializations, family.lock, True
+        family.begun = True
+
+    def _is_method_call(self, args: tuple[Any, ...]) -> bool:
+        """Whether the first argument is the instance, or class, that this is a method of: `Model.forward(model, x)`."""
+        if not args or isinstance(args[0], _VALUES) or self.body is not self.fun:  # a derivative is not the method's
+            return False
+        plain = isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
+        return plain and not tree.is_node(args[0]) and has_user_attributes(args[0])
+
+    def _method_of(self, instance: Any) -> Any:
+        """The traced method of one instance, whose attributes are its captured variables."""
+        with self._lock:
+            found = self._methods.get(id(instance))
+            if found is None:
+                key = id(instance)
+                method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
+                if not method.weak:  # which keeps the instance alive
+                    self._kept = [*self._kept[-MAX_KEPT + 1 :], (key, instance)]
+                    self._methods = {k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._kept)}
+                found = self._methods[key] = self._plain(
+                    method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
+                    static_argnames=tuple(self.binder.static_names), name=self.name, **self.options,
+                    donate_argnums=tuple([n - 1 for n in self._donated if type(n) is int and n]),
+                    donate_argnames=tuple([n for n in self._donated if type(n) is str]),
+                )  # fmt: skip
+            return found
+
+    def __repr__(self) -> str:
+        return f"<traced {self.name}>"
+
+    # -- what users ask ------------------------------------------------------------------------
+    def cache_info(self) -> CacheInfo:
+        """Counts of traces and of slow-path calls since the last `clear`."""
+        with self._lock:
+            kinds = max(self._unmet.limited, int(self._pace.rests))
+            return CacheInfo(**self._counts, specializations=len(self._specializations), limited=kinds)
+
+    def waiting(self, call: Call) -> list[Path]:
+        """The paths for calls like this one that have been answered, and have no machine code yet."""
+        found = self._specializations.get(call.key)
+        return [path for path in found.paths if path.waits] if found is not None else []
+
+    def clear(self) -> None:
+        """Forget all traces and programs of this function."""
+        with self._lock:
+            self._turns = {}
+            self.__class__ = self._plain
+            self._specializations = OrderedDict()
+            self._unmet, self._pace = Unmet(), Pace()
+            self._counts = dict.fromkeys(self._counts, 0)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those by which this function is compiled, and what is derived from it."""
+        return {"tiered": self.tiered, "optimize": self.optimize}
+
+    @property
+    def first_call(self) -> str:
+        """Who answers the first call of a program that is not known: as `settings.first_call`."""
+        return settings.first_call if self.tiered is None else "background" if self.tiered else "compile"
+
+    def how(self) -> tuple[str, int]:
+        """When programs are compiled, and how: `settings.first_call` and `settings.optimize`, or what is said here."""
+        return self.first_call, settings.optimize if self.optimize is None else self.optimize
+
+    # -- the slow path -----------------------------------------------------------------------------
+    def inlined(self, world: Any) -> Any:
+        """What a call of this function inside a trace runs: it is recorded into that trace."""
+        return world.inline(self.body)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        trace = current_trace()
+        if trace is not None:
+            return self.inlined(trace.world)(*args, **kwargs)
+        if jit_disabled() or STATE.level is not None or sprung():  # tangents are the tape's, traps NumPy's
+            return eagerly(self, args, kwargs)
+        if self._is_method_call(args):
+            return self._method_of(args[0])(*args[1:], **kwargs)
+        call = self.binder.take_apart(args, kwargs)
+        if call.carriers:
+            if any(x.level > Level.TENSOR for x in call.carriers):
+                raise TraceError(located(ESCAPED))
+            return self.body(*args, **kwargs)
+        if self.told.plain(self.name, call.plainly) or self.is_limited(call):
+            result = eagerly(self, args, kwargs, call.plainly, call)
+            self._pace.ran_plainly = call.plainly or limited()
+            return result
+        path, outputs, captured = self.find(call, plainly=True)
+        if outputs is None:
+            rewind(call)
+            return self._plainly(path, call, args, kwargs)
+        before, CALLS.call = CALLS.call, call
+        try:
+            if path.overlaps(call, captured):
+                rewind(call)
+                return as_memory_is(self, call, args, kwargs, path.trace)
+            if STATE.watching:
+                look(self, call, path, outputs, captured)
+            tape, effects = path.on_tape, self.effects
+            result = tape.finish(call, captured, outputs, self) if tape else path.trace.finish(outputs, effects=effects)
+        finally:
+            CALLS.call = before
+        self._heat(path, call, captured)
+        return result
+
+    def _plainly(self, path: Path, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that raises, or in which an operation does, as plain Python; of a derivative, as it is recorded."""
+        if self.body is not self.fun:
+            result = once(self, call, args, kwargs, path.trace.raised)
+        else:
+            with plainly(path.trace.raised):
+                result = self.body(*args, **kwargs)
+        self.told.plain(self.name, path.trace.raised)
+        self._pace.ran_plainly = path.trace.raised
+        return result
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether plain Python does the same: it is no derivative, nor a backward pass."""
+        return self.body is self.fun and self.effects
+
+    def is_limited(self, call: Call) -> bool:
+        """Whether such calls run as plain Python, as they were traced again and again. Derivatives are not limited."""
+        return call in self._unmet and self.has_plain
+
+    def why_limited(self, call: Call) -> str:
+        """Why such calls run as plain Python, though there may be programs for them."""
+        return limited() if self.is_limited(call) else self._pace.why if self._pace.rests else ""
+
+    def _specialization(self, key: Any) -> Specialization:
+        with self._lock:
+            found = self._specializations.get(key)
+            if found is None:
+                found = self._specializations[key] = Specialization()
+                if len(self._specializations) > MAX_SPECIALIZATIONS:
+                    self._specializations.popitem(last=False)
+            else:
+                self._specializations.move_to_end(key)
+            return found
+
+    def derive(self, fun: Callable[..., Any], name: str) -> Dispatcher:
+        """A traced function derived from this one."""
+        made: Dispatcher = self._plain(fun, name=name, **self.options)
+        return made
+
+    def find(self, call: Call, plainly: bool = False) -> Found:
+        """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
+        call of a function that would be one path too many is to run as plain Python, and the path is any."""
+        found: Found = self._guarded(call, lambda: self._find(call, plainly))
+        return found
+
+    def _guarded(self, call: Call, search: Callable[[], Any]) -> Any:
+        """What `search` finds for a call. An exception leaves the modes as they were."""
+        errors, before = traps(), (RECORDERS.current, CALLS.call, ROOMS.turns)
+        call.function = self.fun
+        try:
+            with on_call(call):
+                return search()
+        except BaseException:
+            # A signal may have come while one of these was about to be restored.
+            RECORDERS.current, CALLS.call, ROOMS.turns = before
+            restore_traps(errors)
+            raise
+
+    def find_in_full(self, call: Call) -> Found:
+        """As `find`, but the path is compiled, and knows the user's lines: what another process has traced is traced
+        again."""
+        found = self.find(call)
+        if getattr(found[0].program, "recalled", False):
+            with settings.override(cache_traces=False), self._lock:
+                spec = self._specialization(call.key)
+                spec.paths = tuple([p for p in spec.paths if not getattr(p.program, "recalled", False)])
+                found = self.find(call)
+        rewind(call)
+        if found[0].waits:
+            found[0].program.compile()
+        return found
+
+    def _find(self, call: Call, plainly: bool) -> Found:
+        spec = self._specialization(call.key)
+        while True:
+            try:
+                return self._known_or_new(spec, call, plainly)
+            except CapacityError:
+                spec.enlarge()
+
+    def _hit(self, call: Call) -> None:
+        self._counts["hits"] += 1
+        self._unmet.discard(call)
+
+    def _known_or_new(self, spec: Specialization, call: Call, plainly: bool) -> Found:
+        known = spec.paths
+        found, answers = self._follow(spec, call, Answers())
+        if found is not None:
+            self._hit(call)
+            return found
+        with self._lock:
+            if spec.paths is not known:
+                found, answers = self._follow(spec, call, Answers())
+                if found is not None:
+                    self._hit(call)
+                    return found
+            found, answers = self._recalled(spec, call, answers)
+            if found is not None:
+                self._hit(call)
+                return found
+            self._counts["misses"] += 1
+            self._unmet.add(call)
+            if self.is_limited(call):
+                self.told.limited(self.name)
+            if len(spec.paths) >= MAX_PATHS and not spec.forget(answers, self.body is not self.fun) and plainly:
+                return spec.paths[0], None, ()
+            try:
+                return self._extend(spec, call, answers)
+            except CapacityError:
+                raise
+            except BaseException:
+                if not spec.paths:
+                    self._specializations.pop(call.key, None)
+                raise
+
+    def _follow(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
+        """Run paths until one holds: `((path, outputs, captured), no answers)`, or `(None, the answers known)`."""
+        for path in spec.paths:
+            if not path.begins(answers):
+                continue
+            captured = path.trace.world.read(path.trace.captures)
+            if captured is None or (path.trace.layouts and not path.trace.fits([*call.leaves, *captured])):
+                continue
+            outputs, diverged = spec.run(path, call, captured)
+            if diverged is None:
+                spec.promote(path)
+                self._keep(spec, call, path)
+                return (path, outputs, captured), Answers()
+            answers = diverged
+        return None, answers
+
+    def _keep(self, spec: Specialization, call: Call, path: Path) -> None:
+        """Write a path that holds for a call to the disk cache, and again when there is machine code for it."""
+        stage = 1 if path.waits else 2
+        if path.kept < stage:
+            path.kept = stage
+            with patient():
+                keep(self, call, spec, path)
+
+    def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
+        """As `_follow`, along paths that other processes have kept."""
+        for trace, record, make in recall(self, call, spec):
+            path, start = Path(trace, None, {"trace": 0.0}), time.perf_counter()
+            if not path.begins(answers):
+                continue
+            captured = trace.world.read(trace.captures)
+            if captured is None or not trace.fits([*call.leaves, *captured]):
+                spec.varying.update(trace.world.changed_numbers())
+                continue
+            path.program, path.on_tape = make()
+            path.record = record
+            path.kept = 0 if isinstance(path.program, Unplanned) else 2
+            path.seconds["program"] = time.perf_counter() - start
+            if path.program is None:
+                continue
+            spec.varying.update(trace.varying)
+            spec.promote(path)
+            log("compile", "%s: from the disk cache in %.2f ms", self.name, 1e3 * path.seconds["program"])
+            outputs, diverged = spec.run(path, call, captured)
+            if diverged is None:
+                self._keep(spec, call, path)
+                return (path, outputs, captured), Answers()
+            answers = diverged
+        return None, answers
+
+    def _extend(self, spec: Specialization, call: Call, answers: Answers) -> Found:
+        """Trace another path, starting with the `answers` that programs computed."""
+        for _ in range(MAX_ATTEMPTS):
+            with patient():
+                path = self._trace(spec, call, answers)
+            captured = [c.settle() for c in path.trace.captures]
+            if len(spec.paths) < MAX_PATHS:
+                spec.promote(path)
+            error, path.trace.error = path.trace.error, None
+            if error is not None:
+                path.trace.world.printed.settle(True)
+                raise error
+            outputs, diverged = spec.run(path, call, captured)
+            found: Found | None = (path, outputs, captured)
+            if diverged is None:
+                self._keep(spec, call, path)
+            else:
+                found, answers = self._follow(spec, call, diverged)
+            path.trace.world.printed.settle(found is not None and found[1] is not None)
+            if found is not None:
+                return found
+        return path, outputs, captured
+
+    def _trace(self, spec: Specialization, call: Call, answers: Answers) -> Path:
+        for known in spec.paths:
+            spec.varying.update(known.trace.world.changed_numbers())
+        retrace = bool(self._counts["traces"])
+        if retrace:
+            tell(self, spec, call, answers)
+        start = time.perf_counter()
+        with room_for(spec.room):
+            trace = trace_call(self.fun, self.body, call, answers, spec.varying, self._shared)
+        middle = time.perf_counter()
+        on_tape: OnTape | None = None
+        if trace.tape is not None:
+            from tracegrad.runtime.dispatch.compiled_backward import OnTape
+
+            on_tape = OnTape(trace, self.name, self.body, self.how())
+        graph = trace.graph if on_tape is None else on_tape.graph
+        checked = trace.implicit and on_tape is None
+        single = len(graph.outputs) == 1
+        if trace.raised:
+            program: Any = None
+        elif len(spec.paths) < MAX_PATHS:
+            single = trace.arrays + len(trace.asked(True)) == 1 if checked else single
+            graph = trace.checked() if checked else graph
+            program = compile_program(graph, trace.kinds, single, self.name, checked, *self.how())
+            if not trace.can_fail(program):
+                program = None
+        else:
+            program = Interpreted(graph)
+        end = time.perf_counter()
+        log_compile(self.name, trace, program, middle - start, end - middle)
+        path = Path(trace, program, {"trace": middle - start, "program": end - middle}, on_tape)
+        if not trace.raised:
+            self._counts["traces"] += 1
+            self._counts["retraces"] += retrace
+        return path

@@ -1,0 +1,98 @@
+"""The first lines of hot paths: how they take their arguments, and whom they ask where they do not know.
+
+The `__call__` of a class takes arguments as the user's function does: by position or by name, so that Python puts them
+in their places. What it was not given is MISS, in which nothing that is compiled for such calls computes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracegrad.runtime.execution.entry_callable import MISS
+
+__all__ = ["Header", "of_function", "of_method", "without_gaps"]
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BUILT_IN = frozenset(vars(builtins))
+# Names that the code has for itself, beside those of built-ins, letters with numbers and capitals.
+_OWN = frozenset([
+    "self", "more", "keywords", "fits", "out", "r", "node", "call", "entry", "record", "tape", "like", "tensor",
+    "spent", "check", "apart", "asarray", "is_", "ndarray", "unusual", "sprung", "set_attribute", "delete_attribute",
+    "update_tensor", "without_gaps", "rows", "laid",
+])  # fmt: skip
+
+
+class Header(NamedTuple):
+    """How the code for calls takes its arguments: the names that it has for the positional and the keyword arguments in
+    canonical form, the line that begins it, what is to be looked at before anything else, each true where the call is
+    another one, the lines that come then, and what it returns where it does not know the call."""
+
+    args: Sequence[str]
+    kwargs: Mapping[str, str]
+    line: str
+    trouble: Sequence[str]
+    ready: Sequence[str]
+    otherwise: str
+
+
+def of_function(count: int, keywords: Sequence[str]) -> Header:
+    """Of a function of the dispatcher and the values of so many positional arguments and these keywords, which returns
+    MISS."""
+    args, kwargs = [f"a{i}" for i in range(count)], {k: f"b{i}" for i, k in enumerate(keywords)}
+    return Header(args, kwargs, f"def call({', '.join(['self', *args, *kwargs.values()])}):", (), (), "MISS")
+
+
+def of_method(signature: inspect.Signature | None, count: int, keywords: Sequence[str]) -> Header:
+    """Of the `__call__` of a class, for calls that are so many positional arguments and these keywords in canonical
+    form, which asks the dispatcher."""
+    parameters = list(signature.parameters.values()) if signature else []
+    kinds = {p.name: p.kind for p in parameters}
+    known = [p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and _is_free(p.name) for p in parameters[:count]]
+    unnamed = max([i + 1 for i, free in enumerate(known) if not free], default=0) if len(known) == count else count
+    args = [f"a{i}" for i in range(unnamed)] + [p.name for p in parameters[unnamed:count]]
+    named = [k for k in keywords if kinds.get(k) in _BY_NAME and _is_free(k)]
+    others = [k for k in keywords if k not in named]
+    kwargs = {k: k for k in named} | {k: f"b{i}" for i, k in enumerate(others)}
+    text = "".join(f"{a}=MISS, " for a in args[:unnamed]) + ("/, " if unnamed else "")
+    text += "".join(f"{a}=MISS, " for a in args[unnamed:]) + "*more, " + "".join(f"{k}=MISS, " for k in named)
+    ready = [f"{', '.join(kwargs[k] for k in others)}, = keywords.values()"] if others else []
+    given = "".join(f"{a}, " for a in args)
+    pairs = "".join(f"({k!r}, {k}), " for k in named)
+    otherwise = f"self.call_slowly(({given}*more,), keywords)"
+    if unnamed < count or named:
+        with_gaps = f"without_gaps(({given}), {tuple(args)!r}, more, keywords, ({pairs}))"
+        whole = " and ".join(f"{a} is not MISS" for a in [*args, *named])
+        again = f"({given}*more,), {{{''.join(f'{k!r}: {k}, ' for k in named)}**keywords}}"
+        otherwise = f"self.call_slowly(*(({again}) if {whole} else {with_gaps}))"
+    first = "self, /, " if not unnamed else "self, "
+    return Header(
+        args, kwargs, f"def call({first}{text}**keywords):",
+        ("more", f"[*keywords] != {others!r}" if others else "keywords"), ready, otherwise,
+    )  # fmt: skip
+
+
+def _is_free(name: str) -> bool:
+    return not (name in _OWN or name in _BUILT_IN or name.isupper() or name[1:].isdecimal())
+
+
+def without_gaps(
+    values: Sequence[Any],
+    names: Sequence[str],
+    more: Sequence[Any],
+    keywords: dict[str, Any],
+    named: Sequence[tuple[str, Any]],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as they may be given again: what stands behind one that is MISS, by its name."""
+    given, found = (*values, *more), {}
+    for i, x in enumerate(values):
+        if x is MISS:
+            given = tuple(values[:i])
+            named = (*zip(names[i:], values[i:]), *named)
+            break
+    for name, x in named:
+        if x is not MISS:
+            found[name] = x
+    return given, found | keywords if found else keywords

@@ -1,0 +1,129 @@
+"""The hot path of a program for calls on Tensors: it reads their arrays, and leaves one node on the tape.
+
+Calls go this way in the usual mode, but for those on Tensors that are neither leaves nor results of recorded operations
+(views that are to be found again, say). What is recorded and looked at before Tensors are updated is what
+`OnTape.finish` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from operator import setitem
+from typing import Any
+
+from numpy.linalg import LinAlgError
+
+from tracegrad.runtime.dispatch.compiled_backward import CompiledBackward, OnTape, Spent, tensor_of
+from tracegrad.runtime.dispatch.fast_path_code import Code, NotSimple, Then
+from tracegrad.torch.functions.matrix_errors import of_tensors
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape import views
+from tracegrad.trace.effects import Effect
+from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Argument, Source
+from tracegrad.trace.templates import TensorOutput
+
+__all__ = ["TensorCode"]
+
+
+class TensorCode(Code):
+    """The text of a hot path for calls on Tensors."""
+
+    trouble = ("STATE.unusual",)
+
+    def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str], on_tape: OnTape):
+        super().__init__(program, args, kwargs)
+        self.on_tape = on_tape
+        self.objects |= {"STATE": STATE, "tensor": tensor_of, "record": CompiledBackward, "tape": on_tape}
+        self.objects |= {"LinAlgError": LinAlgError, "of_tensors": of_tensors}
+        self.objects |= {"spent": Spent, "check": views.check, "check_all": views.check_all}
+        self._tensors: dict[int, str] = {}
+        self._leaves: list[str] = []  # as the call has them
+
+    def name(self, x: Any) -> str:
+        if isinstance(x, Argument) and int(x.name) in self._tensors:
+            return self._tensors[int(x.name)]
+        return super().name(x)
+
+    def prepare(self, call: Call) -> None:
+        """The checks of Tensors, and names for their arrays."""
+        self.used.update(range(len(self.leaves)))  # all containers are opened here
+        for i in call.tensors:
+            cls, _, _, requires, leaf = call.key[1][i]
+            text = again = self.leaves[i]
+            if not text.isidentifier():
+                again = f"t{i}"
+                text = f"({again} := {text})"
+            self._tensors[i] = again
+            self.checks.append(f"type({text}) is {self.name(cls)}")
+            self.checks += _state(again, call.tensors[i], requires, leaf)
+            self.checks.append(Then(f"s{i} = {again}.array"))
+            self.leaves[i] = f"s{i}"
+        self._leaves = list(self.leaves)
+        self.objects["like"] = replace(call, leaves=[], key=None, carriers=[], tensors={}, args=(), kwargs={})
+
+    def captured(self, texts: list[str]) -> list[str]:
+        names = [f"k{i}" for i in range(len(texts))]
+        self.checks += [Then(f"{name} = {text}") for name, text in zip(names, texts)]
+        return names
+
+    def entering(self, entry: str) -> list[str]:
+        return [f"    try: r = {entry}", "    except LinAlgError as error: raise of_tensors(error) from None"]
+
+    def recorded(self, captured: Sequence[str]) -> list[str]:
+        updated = [e for e in self.on_tape.trace.effects if e.recorded is not None]
+        checks = [f"    check({self.place(e.holder)}, True)" for e in updated if e.recorded]
+        plain = "".join([f"{self.place(e.holder)}, " for e in updated if not e.recorded])
+        return [f"    node = {self._node(captured)}", *checks, *[f"    check_all(({plain}))"] * bool(plain)]
+
+    def overwrites(self, effect: Effect) -> bool:
+        return effect.recorded is False
+
+    def overwritten(self, effects: Sequence[Effect]) -> list[str]:
+        if not effects:
+            return []
+        # Item by item in one call of C code, so that no signal handler runs between two.
+        self.objects |= {"put": deque[None](maxlen=0).extend, "setitem": setitem, "all": repeat(...)}
+        places = [self.place(effect.holder) for effect in effects]
+        arrays = "".join([f"{place}.array, " for place in places])
+        positions = [effect.piece.position for effect in effects if isinstance(effect.piece, TensorOutput)]
+        values = "".join([f"{self.output(position)}, " for position in positions])
+        counts = [f"{place}._counter[0] += {effect.key}" for place, effect in zip(places, effects)]
+        return [*counts, f"put(map(setitem, ({arrays}), all, ({values})))"]
+
+    def _node(self, captured: Sequence[str]) -> str:
+        """The expression of the node that a call leaves."""
+        tape = self.on_tape.tape
+        edges = "".join([f"{self._edge(source)}, " for source in tape.wanted])
+        if tape.joint is None:
+            made = f"spent({tape.spent!r}, ({edges}))"
+            return f"{made} if STATE.enabled else None" if tape.roots and tape.spent else "None"
+        inputs = ", ".join([*self._leaves, *captured])
+        tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
+        watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
+        kept = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
+        like = "like"
+        if self.draws:
+            self.objects["replace"] = replace
+            like = "replace(like, drawn=drawn)"
+        made = f"record(tape, {like}, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"
+        return f"{made} if STATE.enabled else None"
+
+    def _place(self, source: Source) -> str:
+        return self.name(source) if isinstance(source, Argument) else self.again(self.read(source))
+
+    def _edge(self, source: Source) -> str:
+        text = self._place(source)
+        return f"({text}._edge or {text}._source())" if isinstance(source, Argument) else f"{text}._edge_of()"
+
+
+def _state(text: str, tensor: Any, requires: bool, leaf: bool) -> list[str]:
+    """The checks that a Tensor requires grad as this one does, and is a leaf or none."""
+    if not requires:
+        return [f"not ({text}._requires or {text}._base is not None and {text}._base._requires)"]
+    if not tensor._requires:  # the base of this view does
+        raise NotSimple
+    return [f"{text}._requires", f"{text}._edge is None" if leaf else f"{text}._edge"]

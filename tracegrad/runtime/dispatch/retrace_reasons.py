@@ -1,0 +1,238 @@
+"""Why a function was traced again, or is not compiled, in words; and the log lines of traces."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import Aval
+from tracegrad.errors import PerformanceWarning, located
+from tracegrad.logs import enabled, log
+from tracegrad.runtime.dispatch.plain_python_policy import MOST_FOR_ONE, MOST_UNMET
+from tracegrad.trace.guards import Answers, ValueGuard
+from tracegrad.trace.signature import Binder, Call
+from tracegrad.trace.trace import Trace
+
+__all__ = [
+    "Warnings",
+    "limited",
+    "log_compile",
+    "new_answer",
+    "new_key",
+    "new_world",
+    "show_key",
+    "show_kind",
+    "tell",
+]
+
+
+# So many times, a function may be traced again for all reasons before it is told to be slow.
+MOST_FOR_ALL = 24
+
+
+def limited(last: str = "") -> str:
+    """What is said of a function that is not traced any more."""
+    return f"{MOST_UNMET} calls for such arguments, one after the other, were traced again{last}"
+
+
+class Warnings:
+    """What one function has been warned of, once each, and what it has been traced again for."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+        self._causes: Counter[str] = Counter()
+        self._last = ""
+
+    def plain(self, name: str, why: str) -> bool:
+        """It raised when it was traced, and not as plain Python; or could not have raised what Python would; or has
+        arguments that no trace is made of. Whether there is such a reason."""
+        if why:
+            self._say("plain", f"{name} runs as plain Python, uncompiled: {why}")
+        return bool(why)
+
+    def answered(self, name: str, guard: ValueGuard) -> None:
+        """A question of it got another answer."""
+        advice = _NUMBER if guard.asked in ("float()", "item()", "tolist()", "format()") else _CHOICE
+        self._count(name, f"{guard.asked} at {guard.location} has another answer", advice)
+
+    def changed(self, name: str, what: str) -> None:
+        """Something that it reads from outside has changed."""
+        self._count(name, f"{re.split(' == | is | holds ', what)[0]} has changed", _ARGUMENT)
+
+    def keyed(self, name: str, why: str, alike: bool) -> None:
+        """The arguments of each call are others, though of kinds that are `alike`."""
+        self._last = f", the last time because of {why}"
+        if alike:
+            self._say("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
+
+    def limited(self, name: str) -> None:
+        """It was traced in many calls without a program that held."""
+        self._say("limited", f"{name} runs as plain Python, uncompiled: {limited(self._last)}")
+
+    def slower(self, name: str, by_programs: float, plainly: float) -> str:
+        """Calls took so many seconds, and fewer as plain Python. What is said of it."""
+        found = f"a call took {_time(plainly)} so, and {_time(by_programs)} as its program had to be traced or found"
+        why = f"that is quicker, as was measured: {found}{self._last}"
+        self._say("limited", f"{name} runs as plain Python, uncompiled, as long as {why}")
+        return why
+
+    def _count(self, name: str, cause: str, advice: str) -> None:
+        self._causes[cause] += 1
+        self._last = f", the last time because {cause}"
+        total = self._causes.total()
+        if self._causes[cause] >= MOST_FOR_ONE or total >= MOST_FOR_ALL:
+            self._say("retraced", f"{name} has been traced {total + 1} times, this time because {cause}: {advice}")
+
+    def _say(self, about: str, message: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            warnings.warn(located(message), PerformanceWarning, stacklevel=2)
+
+
+_NUMBER = (
+    "each number makes another program; compute with the value itself, and return what is to be shown or kept, to make "
+    "a number of it outside"
+)
+_CHOICE = (
+    "each answer makes another program; choose between values by np.where or tg.cond, and repeat by tg.while_loop or "
+    "tg.fori_loop"
+)
+_OBJECT = "each object makes another program; pass the same one, or make it inside"
+_ARGUMENT = "each state makes another program; pass what changes with each call as an argument"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e6 * seconds:.0f} us" if seconds < 1e-2 else f"{1e3 * seconds:.0f} ms"
+
+
+def show_kind(kind: Any) -> str:
+    """A leaf's part of the key: `f64[3,2]`, or the type of a Python number; of a Tensor, what it is on the tape too.
+
+    >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)
+    ('f32[2]', 'float')
+    """
+    if isinstance(kind, type):
+        return kind.__name__
+    if isinstance(kind[0], np.dtype):
+        return str(Aval(kind[1], kind[0]))
+    if kind[0] in (int, complex):
+        return str(kind[1])
+    cls, dtype, shape, requires_grad, is_leaf = kind  # of a Tensor
+    text = f"{cls.__name__} {Aval(shape, dtype)}"
+    return text if not requires_grad else f"{text} that requires grad" if is_leaf else f"{text} on the tape"
+
+
+def show_key(binder: Binder, key: tuple[Any, ...]) -> list[str]:
+    """What calls of a key are like: the leaves of their arguments, and what is static."""
+    structure, kinds, statics = key
+    names = [path for name, part in binder.arguments(structure, statics) for path in tree.paths(part, name)]
+    fixed = [(p if isinstance(p, str) else binder.parameter(p), _exactly(value)) for p, value in statics]
+    leaves = [f"{n}: {show_kind(kind)}" for n, kind in zip(names, kinds)]
+    return leaves + [f"{n} == {text} (static)" for n, text in fixed]
+
+
+def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:
+    """What about `call` is unlike the most similar key that is known; of several, the last."""
+    candidates = [_differences(binder, key, call) for key in reversed(list(known)) if key != call.key]
+    return (
+        min(candidates, key=len, default=["another signature"])[0]
+        if candidates
+        else "its programs were dropped from the cache"
+    )
+
+
+def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
+    structure, kinds, statics = key
+    new_structure, new_kinds, new_statics = call.key
+    if structure != new_structure:
+        before = dict(binder.arguments(structure, statics))
+        after = dict(binder.arguments(new_structure, new_statics))
+        changed = [
+            f"the structure of {name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
+            for name in {**before, **after}
+            if before.get(name) != after.get(name)
+        ]
+        # Sorted behind every difference of another kind.
+        text = ", ".join(changed) or f"an object that is another one among the arguments {new_structure}"
+        return [text, *changed[1:], *("" for _ in range(999))]
+    names = binder.leaf_names(call)
+    found = [f"{n}: {show_kind(a)} -> {show_kind(b)}" for n, a, b in zip(names, kinds, new_kinds) if a != b]
+    found += _static_differences(binder, statics, new_statics)
+    return [", ".join(found), *found[1:]]
+
+
+def _static_differences(binder: Binder, old: Sequence[Any], new: Sequence[Any]) -> list[str]:
+    before, after = dict(old), dict(new)
+    found = []
+    for place in (*before, *(p for p in after if p not in before)):
+        if before.get(place) != after.get(place):
+            name = place if isinstance(place, str) else binder.parameter(place)
+            values = [_exactly(side[place]) if place in side else "nothing" for side in (before, after)]
+            found.append(f"the static argument {name}: {values[0]} -> {values[1]}")
+    return found
+
+
+def _exactly(x: Any) -> str:
+    """The value behind what `tracegrad.trace.signature.exact` made of it, as Python writes it."""
+    cls, value = x if not x or isinstance(x[0], type) else (None, x)
+    if cls is None:
+        return f"({', '.join(map(_exactly, value))}{',' if len(value) == 1 else ''})"
+    return value if isinstance(value, str) and cls is not str else repr(value)
+
+
+def new_world(traces: Iterable[Trace]) -> str:
+    """What the most recent trace assumed of the captured variables that does not hold."""
+    for trace in traces:
+        failed = trace.world.failures(trace.captures)
+        if failed:
+            return "; ".join(failed)
+        if trace.layouts:
+            return "an array lies in memory in another order"
+    return "captured variables"
+
+
+def new_answer(guard: ValueGuard, answer: Any) -> str:
+    """The question whose answer differs."""
+    return f"{guard.asked} at {guard.location}: {_short(guard.seen)} -> {_short(np.asarray(answer))}"
+
+
+def _short(x: Any) -> str:
+    return repr(x.item()) if x.ndim == 0 else f"an array of shape {x.shape}"
+
+
+def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
+    """Log why the function is traced again, and warn where that happens time after time."""
+    told, keys = function.told, answers.keys
+    same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
+    other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
+    found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
+    guard = found[0] if found else None
+    if enabled("retrace"):
+        if not spec.paths:
+            why = new_key(function.binder, function._specializations, call)
+        else:
+            why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers.given[-1])
+        log("retrace", "%s: %s", function.name, why)
+    if guard is not None:
+        told.answered(function.name, guard)
+    elif same:
+        told.changed(function.name, new_world(p.trace for p in same))
+    elif not spec.paths and len(function._specializations) > MOST_FOR_ONE:
+        why = new_key(function.binder, function._specializations, call)
+        told.keyed(function.name, why, function._unmet.often(call))
+
+
+def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
+    """One line for a new trace."""
+    guards = len(trace.guards) + sum(not guard.implied for guard in trace.world.guards)
+    log(
+        "compile", "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms", name,
+        len(trace.graph.nodes), guards, len(trace.captures), 1e3 * tracing,
+        getattr(program, "cache", "the interpreter"), 1e3 * compiling,
+    )  # fmt: skip

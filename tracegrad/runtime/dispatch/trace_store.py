@@ -1,0 +1,382 @@
+"""Traces that outlive the process: a function whose code and world are as they were is not traced again.
+
+The key of a record in the disk cache is what can be told of a call before it is traced: the code of the function and
+of the transforms around it, the key of the call, this package and the versions of all that traces take for granted. A
+record is a trace with its program: the objects that its places begin at (`runtime.objects`), what it assumes
+(`runtime.spelling`), the graph as text and, once there is machine code, the program as data (`runtime.image`). It is
+used where all that it assumes holds, each value of a variable and each function that was called included, just as a
+trace in memory is.
+
+What is not told for certain is not kept: updates of Tensors in place, containers whose functions read lists or arrays,
+functions of packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at
+the order of sets.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import TracegradError
+from tracegrad.ir import Graph, parse, to_text
+from tracegrad.ir.printing import names_of
+from tracegrad.logs import log
+from tracegrad.records import record
+from tracegrad.runtime.compile.code_store import missing
+from tracegrad.runtime.compile.disk_cache import default_cache
+from tracegrad.runtime.compile.fingerprint import (
+    Roots,
+    Unkept,
+    class_key,
+    described,
+    digest,
+    found_under,
+    functions_of,
+    is_extended,
+    library,
+    meaning,
+    names_in,
+    process_key,
+    untouched,
+)
+from tracegrad.runtime.execution.image import read_image, require_plain, written
+from tracegrad.runtime.execution.program import Program, Recalled, Unplanned
+from tracegrad.runtime.execution.tiers import missing_of
+from tracegrad.runtime.persistence.loop_hints import read_varying, spell_varying
+from tracegrad.runtime.persistence.object_refs import Changed, Reader, Writer
+from tracegrad.runtime.persistence.pytree_fingerprint import registration
+from tracegrad.runtime.persistence.serializer import (
+    Templates,
+    read_capture,
+    read_effect,
+    read_guard,
+    spell_capture,
+    spell_effect,
+    spell_guard,
+)
+from tracegrad.settings import settings
+from tracegrad.torch.modes import STATE
+from tracegrad.trace.assumed import Assumptions
+from tracegrad.trace.guards import ValueGuard
+from tracegrad.trace.memory import Layout
+from tracegrad.trace.shadow import is_user_object
+from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Attribute, Fixed
+from tracegrad.trace.tape_effects import TapeTrace
+from tracegrad.trace.trace import Trace
+from tracegrad.trace.users import is_user_function
+from tracegrad.transforms.halves import Half
+
+if TYPE_CHECKING:
+    from tracegrad.runtime.dispatch.compiled_backward import OnTape
+    from tracegrad.runtime.dispatch.dispatcher import Dispatcher
+    from tracegrad.runtime.dispatch.specializations import Path, Specialization
+
+__all__ = ["Kept", "keep", "recall"]
+
+_Made = tuple["Program | None", "OnTape | None"]
+
+MOST_RECORDS = 16  # of one specialization
+_THEN = b"\t"  # between a record and the image, neither of which has it: they are JSON
+# What makes a call one that is traced: its trace is not for other processes, or theirs not for this one; or objects of
+# the user's do not let themselves be looked at.
+_TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeError, ValueError, ReferenceError,
+            RecursionError)  # fmt: skip
+
+
+# -- what is known before a call is traced -----------------------------------------------------------------------------
+def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
+    """The key of a call, and the objects that are traced."""
+    if not (settings.cache and settings.cache_traces) or _is_unusual() or is_extended() or _is_watched():
+        return "", []
+    assert settings.loop_memory != 0  # which guards know when it has been asked for
+    roots = Roots()
+    structure, kinds, statics = call.key
+    signature = fun.binder.signature
+    parameters = [(k, str(p.kind)) for k, p in signature.parameters.items()] if signature else []
+    parts = [
+        process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
+        *_functions_of(roots, fun), roots.structure(structure), roots.static(statics),
+        str([_kind(kind) for kind in kinds]), str(np.get_printoptions()), *_settings_of_tensors(),
+        str(sorted(settings.opaque_packages)),
+    ]  # fmt: skip
+    parts += [registration(x) for x in roots.objects if isinstance(x, type)]
+    return "trace " + digest("\n".join(parts)), roots.objects
+
+
+def _is_unusual() -> bool:
+    """Whether there is more to do with Tensors than operations say."""
+    return STATE.unusual or STATE.depth > 0
+
+
+def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
+    """The texts of the functions that are traced."""
+    half = fun.fun
+    if not isinstance(half, Half):
+        return [roots.text(half), roots.text(fun.body)]
+    shape, avals = half.outputs or (None, ())
+    structures = [roots.structure(x) for x in (half.structure, shape) if x is not None]
+    if "text" not in vars(half):
+        require_plain(half.graph)
+    return [f"half {half.text}", *structures, str(avals), half.label]
+
+
+def _is_watched() -> bool:
+    """Whether somebody looks at which lines of code run: a debugger, or what measures coverage."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.gettrace() is not None or any(monitoring.get_tool(i) for i in range(6) if monitoring)
+
+
+def _kind(kind: Any) -> str:
+    """The text of a leaf's part of the key."""
+    if isinstance(kind, type):
+        return kind.__name__
+    if kind[0] is int:
+        return f"huge {kind[1]}"
+    return f"{class_key(kind[0]) if isinstance(kind[0], type) else kind[0].str} {kind[1:]}"
+
+
+def _settings_of_tensors() -> tuple[str, str]:
+    """The dtype of those that are made of Python floats, and how they are printed; as at first, if there are none."""
+    dtypes, printing = (sys.modules.get(f"tracegrad.torch.tape.{name}") for name in ("dtypes", "printing"))
+    return str(dtypes.get_default_dtype() if dtypes else np.dtype(float)), printing.options_set() if printing else ""
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+@record(eq=False)
+class Kept:
+    """The records of one specialization, each a text, the last before others; and those that no path was made of."""
+
+    key: str
+    records: list[bytes]
+    waiting: list[bytes]
+
+
+def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
+    """Write a path to the disk cache, in the place of what there was of it, if it is for other processes. Within
+    `on_call`."""
+    found, trace, program = spec.kept, path.trace, path.program
+    if found is None or not found.key or type(program) not in (Program, Unplanned) or trace.world.told:
+        return
+    try:
+        key, roots = _identity(fun, call, spec.room)
+        known = json.loads(path.record.partition(_THEN)[0]) if path.record else _spelled(roots, trace, program)
+        text = _with_program(known, program).encode()
+    except _TROUBLE as reason:
+        log("cache", "%s: this trace is not kept: %s", fun.name, reason)
+        return
+    if key == found.key and text not in found.records:
+        found.records = [text, *(x for x in found.records if x != path.record)][:MOST_RECORDS]
+        path.record = text
+        default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(found.records))
+
+
+def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, bytes, Callable[[], _Made]]]:
+    """The traces that were kept and that may hold for a call, each with its record and with what makes its program,
+    and what calls on Tensors need. Within `on_call`."""
+    if spec.kept is not None and not spec.kept.waiting:
+        return
+    try:
+        key, roots = _identity(fun, call, spec.room)
+    except _TROUBLE as reason:
+        log("cache", "%s: its traces are not kept: %s", fun.name, reason)
+        key, roots = "", []
+    found = spec.kept = spec.kept or _kept(key)
+    for text in [*found.waiting] if key == found.key else ():
+        try:
+            first, _, image = text.partition(_THEN)
+            held = {**json.loads(first), "image": image}
+            trace = _read(roots, held, getattr(fun.fun, "reference", None))
+        except _TROUBLE as what:
+            log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
+            continue
+        yield trace, text, functools.partial(_program, found, text, trace, held, fun)
+
+
+def _kept(key: str) -> Kept:
+    found = default_cache().get(key) if key else None
+    records = found[1].split(b"\n") if found else []
+    return Kept(key, records, [*records])
+
+
+def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> _Made:
+    """The program, None if it cannot be made."""
+    found.waiting.remove(text)
+    on_tape: OnTape | None = None
+    if trace.tape is not None:
+        from tracegrad.runtime.dispatch.compiled_backward import OnTape
+
+        on_tape = OnTape(trace, fun.name, fun.body, fun.how())
+    checked = trace.implicit and on_tape is None
+    how, optimize = fun.how()
+
+    def graph() -> Graph:
+        return on_tape.graph if on_tape is not None else trace.checked() if checked else trace.graph
+
+    try:
+        spelled = json.loads(held["image"])
+        image = spelled and read_image(spelled)
+        if image and not missing(image.uses):
+            return Recalled(image, graph, checked, fun.name, optimize), on_tape
+        gone = missing_of(image).pieces if image else held["missing"]
+        single, spent = held["single"], held["spent"]
+        return Unplanned(graph(), trace.kinds, single, fun.name, checked, how, optimize, gone, spent), on_tape
+    except _TROUBLE as what:
+        log("cache", "%s: a program that was kept does not run here: %s", fun.name, what)
+        return None, on_tape
+
+
+def _with_program(known: dict[str, Any], program: Program) -> str:
+    """A record with what there is of a program: its image, or what it is that waits for one. The image is the larger
+    part, and it is read where all that was assumed holds."""
+    tier = program.tier
+    missing, spent = ({}, 0.0) if tier is None else ({**tier.missing}, tier.spent)
+    rest = known | {"missing": missing, "spent": spent, "single": program.single}
+    image = program.image.spelled if tier is None else "null"
+    return f"{json.dumps(rest, separators=(',', ':'))}{_THEN.decode()}{image}"
+
+
+# -- a trace to write --------------------------------------------------------------------------------------------------
+def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
+    shares = type(program) is Program and program.graph is trace.graph
+    graph = written(trace.graph, program.image if shares else None)
+    guards = trace.world.guards
+    to = Writer(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
+    for root in roots:
+        to.number(root)
+    templates, names = Templates(to), names_of(trace.graph)
+    found = {
+        "assumed": [spell_guard(to, guard) for guard in guards],
+        "captures": [spell_capture(to, x) for x in trace.captures],
+        "answer": templates.spell(trace.answer),
+        "effects": [spell_effect(to, templates, x) for x in trace.effects],
+        "guards": [_spell_question(to, names, x) for x in trace.guards],
+        "script": [to.value(np.asarray(x)) for x in trace.script],
+        "layouts": [list(x) for x in trace.layouts],
+        "groups": [[to.source(x) for x in group] for group in trace.groups],
+        "varying": spell_varying(to, trace),
+        "graph": graph,
+        "kinds": trace.kinds,
+        "arrays": trace.arrays,
+        "unrolled": trace.unrolled,
+        "divided": trace.divided,
+        "tape": None if trace.tape is None else _spell_tape(to, trace.tape),
+    }
+    codes, modules = _seen(to.held, guards)
+    return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **found}
+
+
+def _spell_tape(to: Writer, x: TapeTrace) -> list[Any]:
+    """What calls on Tensors need beside the graph."""
+    if x.joint is not None:
+        require_plain(x.joint, rules=True)
+    joint = None if x.joint is None else to_text(x.joint, locations=True)
+    places = [[to.source(source), k] for source, k in x.stand_ins]
+    return [places, [*map(to.source, x.wanted)], [[a.dtype.str, list(a.shape)] for a in x.roots], joint, x.spent]
+
+
+def _read_tape(of: Reader, x: Sequence[Any]) -> TapeTrace:
+    places, wanted, roots, joint, spent = x
+    return TapeTrace(
+        tuple([(of.source(source), k) for source, k in places]), tuple(map(of.source, wanted)),
+        tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in roots]), joint and parse(joint), spent,
+    )  # fmt: skip
+
+
+def _spell_question(to: Writer, names: dict[Any, str], x: ValueGuard) -> list[Any]:
+    if x.node not in names or x.unless_raises not in (None, *names):
+        raise Unkept(f"{x.asked}, which no program answers")
+    raised = None if x.unless_raises is None else names[x.unless_raises]
+    key = to.value(x.key)
+    return [names[x.node], to.value(np.asarray(x.seen)), key, x.asked, x.location, x.implicit, raised, x.number]
+
+
+def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeType], list[types.ModuleType]]:
+    """The code that was traced or ran as it is, and the modules of libraries that it names. `Unkept` for a function
+    whose defaults nobody has looked at."""
+    shadows = {
+        guard.source.parent.parent for guard in guards
+        if type(guard.source) is Attribute and type(guard.source.parent) is Fixed and guard.source.name == "__code__"
+    }  # fmt: skip
+    codes = [x for x in held if isinstance(x, types.CodeType)]
+    functions = [x for x in held if isinstance(x, types.FunctionType) and is_user_function(x)]
+    for x in functions:
+        _, _, _, defaults, keywords, attributes = described(x)
+        if x not in shadows and (attributes or "*" in defaults or "*" in [value for _, value in keywords]):
+            raise Unkept(f"the function {x.__qualname__}, whose defaults a trace does not see")
+    classes = [x for x in held if isinstance(x, type)] + [type(x) for x in held if is_user_object(x)]
+    functions += [x for cls in classes for x in functions_of(cls)]
+    modules = [x for x in held if isinstance(x, types.ModuleType) and library(x.__name__)]
+    theirs = {x.__code__ for x in functions if library(str(x.__globals__.get("__name__")))}
+    return [code for code in (*codes, *(x.__code__ for x in functions)) if code not in theirs], [np, *modules]
+
+
+# -- a trace to read ---------------------------------------------------------------------------------------------------
+class _OfText(Trace):
+    """A trace whose graph is a text until it is asked for."""
+
+    _made: Graph | None = None
+    _text = ""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph; from then on guards and captures know their nodes."""
+        if self._made is None:
+            self._made = parse(self._text)
+            nodes = {name: node for node, name in names_of(self._made).items()}
+            for guard in self.guards:
+                for field in ("node", "unless_raises"):
+                    object.__setattr__(guard, field, nodes.get(getattr(guard, field)))
+            inputs = self._made.inputs[len(self._made.inputs) - len(self.captures) :]
+            for capture, node in zip(self.captures, inputs):
+                object.__setattr__(capture, "node", node)
+        return self._made
+
+    @graph.setter
+    def graph(self, text: Any) -> None:
+        self._text = text
+
+
+def _read(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
+    for module, name, before in held["untouched"]:
+        if module == "tracegrad":
+            getattr(sys.modules[module], name, None)  # which is found when it is asked for
+        try:
+            same = meaning(found_under((module, name))) == before
+        except Unkept:
+            same = False
+        if not same:
+            raise Changed(f"{module}.{name}")
+    of = Reader(roots, held["objects"], weak)
+    templates, world = Templates(of), Assumptions()
+    world.guards = [read_guard(of, x) for x in held["assumed"]]
+    answer = templates.read(held["answer"])
+    effects = tuple([read_effect(of, templates, x) for x in held["effects"]])
+    world.rewritten = frozenset([x.place for x in effects])
+    return _OfText(
+        held["graph"], tuple(held["kinds"]), answer, effects, tuple([_read_question(of, x) for x in held["guards"]]),
+        tuple([read_capture(of, x) for x in held["captures"]]), world, held["arrays"],
+        held["tape"] and _read_tape(of, held["tape"]),
+        layouts=tuple([_layout(*x) for x in held["layouts"]]),
+        groups=tuple([tuple([of.source(x) for x in group]) for group in held["groups"]]),
+        unrolled=tuple([(where, why) for where, why in held["unrolled"]]),
+        divided=tuple([(where, why) for where, why in held["divided"]]),
+        script=tuple([of.value(x) for x in held["script"]]),
+        varying=frozenset([read_varying(of, x) for x in held["varying"]]),
+    )  # fmt: skip
+
+
+def _read_question(of: Reader, x: Sequence[Any]) -> ValueGuard:
+    name, seen, key, asked, location, implicit, raised, number = x
+    return ValueGuard(name, of.value(seen), of.value(key), asked, location, implicit, raised, number)
+
+
+def _layout(number: int, strides: Any, order: Any, exact: bool) -> Layout:
+    return Layout(number, strides and tuple(strides), order and tuple(order), exact)

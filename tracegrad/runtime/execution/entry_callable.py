@@ -1,0 +1,456 @@
+"""From the machine code of a program to the Python callable of one of its shapes.
+
+`make_callable` gives the fast one: a builtin whose machine code (`codegen.entry_ir`) reads its arguments from
+the array objects itself. `make_portable` gives a Python function that behaves the same, on builds where the
+layout of those objects is not known: free-threaded CPython, other Pythons, 32 bits, or a NumPy whose arrays
+look different from what this module expects (it looks at some before it trusts any).
+
+Both return MISS when the arguments are not what the program was compiled for, or when the program itself
+reports a failure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
+from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
+from tracegrad.quiet import HARMLESS, TRAPS, USUAL
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.memory import allocator as pool
+
+__all__ = [
+    "MISS", "can_watch", "cell_offset", "kept_memory", "make_callable", "make_portable", "numpy_table", "offset_of",
+    "release_arena", "release_arenas", "unsupported_reason", "watching",
+]  # fmt: skip
+
+
+class _Miss:
+    """The type of MISS."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS: Final = _Miss()
+
+_METH_FASTCALL = 0x0080
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+# Places in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
+_ARRAY_TYPE = 2
+_SET_HANDLER = "tg_PyDataMem_SetHandler"
+_NUMPY_FUNCTIONS = {"tg_PyArray_Scalar": 60, "tg_PyArray_New": 93, _SET_HANDLER: 304}
+_PYTHON_FUNCTIONS = (
+    "Py_IncRef",
+    "Py_DecRef",
+    "PyTuple_New",
+    "PyTuple_SetItem",
+    "PyErr_NoMemory",
+    "PyErr_Clear",
+    "PyErr_Occurred",
+    "PyContextVar_Get",
+    "PyObject_RichCompareBool",
+    "PyObject_Size",
+    "PyDict_GetItemWithError",
+    "PyDict_Next",
+    "PyList_GetItem",
+    "PyTuple_GetItem",
+    "PyUnicode_Compare",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
+
+
+@cache
+def unsupported_reason() -> str | None:
+    """Why builtins cannot be made on this build of Python and NumPy; None if they can.
+
+    >>> unsupported_reason() is None or "not known" in unsupported_reason()
+    True
+    """
+    if sys.implementation.name != "cpython":
+        return f"the object layout of {sys.implementation.name} is not known"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "the object layout of free-threaded CPython is not known"
+    if struct.calcsize("P") != 8:
+        return "the object layout on 32 bits is not known"
+    if sys.platform == "win32":
+        return "a source of aligned memory is not known on Windows"
+    if numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not _layout_is_known():
+        return f"the array layout of NumPy {np.__version__} is not known"
+    return None
+
+
+def _layout_is_known() -> bool:
+    """Whether two arrays and a float look right through the offsets that the machine code uses."""
+
+    def read(kind: Any, thing: object, field: str) -> Any:
+        return kind.from_address(id(thing) + OFFSETS[field]).value
+
+    word, number = ctypes.c_uint64, ctypes.c_int32
+    whole = np.arange(24.0).reshape(2, 3, 4)
+    strided = np.zeros((5, 6), np.int32)[:, ::2]
+    for x, flags in ((whole, 0x101), (strided, 0x100)):
+        dims, strides = ((ctypes.c_int64 * x.ndim).from_address(read(word, x, name)) for name in ("DIMS", "STRIDES"))
+        looks_right = (
+            read(word, x, "TYPE") == id(np.ndarray),
+            read(word, x, "DATA") == x.ctypes.data,
+            read(number, x, "ND") == x.ndim,
+            tuple(dims) == x.shape,
+            tuple(strides) == x.strides,
+            read(word, x, "DESCR") == id(x.dtype),
+            read(ctypes.c_char * 3, x.dtype, "DTYPE") == f"{x.dtype.kind}{x.dtype.char}{x.dtype.byteorder}".encode(),
+            ctypes.c_int32.from_address(id(x.dtype) + OFFSETS["DTYPE"] + 4).value == x.dtype.num,
+            read(number, x, "ARRAY_FLAGS") & 0x101 == flags,
+        )
+        if not all(looks_right):
+            return False
+    some = float("1.5e300")
+    return bool(read(word, some, "TYPE") == id(float) and read(ctypes.c_double, some, "FLOAT") == some)
+
+
+def numpy_table() -> Any:
+    """The addresses of the functions of NumPy's C API."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
+    return ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_size_t))
+
+
+@cache
+def _entry_code() -> native.NativeCode:
+    """The entry point of all programs, from the disk cache or compiled now; loaded once."""
+    for name in _PYTHON_FUNCTIONS:
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        native.define_symbol(name, address or 0)
+    table = numpy_table()
+    for name, index in _NUMPY_FUNCTIONS.items():
+        native.define_symbol(name, table[index])
+    native.define_symbol("tg_PyArray_Type", id(np.ndarray))
+    native.define_symbol("tg_MISS", id(MISS))
+    native.define_symbol("tg_USUAL", id(USUAL))
+    native.define_symbol("tg_HARMLESS", id(HARMLESS) + (cell_offset() or 0))
+    for cls, name in ((dict, "PyDict_Type"), (list, "PyList_Type"), (str, "PyUnicode_Type")):
+        native.define_symbol(name, id(cls))
+    return native.load_ir(entry_ir, "tracegrad_entry")
+
+
+@contextmanager
+def kept_memory() -> Iterator[None]:
+    """Within the block, memory of large arrays that NumPy gives back in this thread is kept for the next ones."""
+    if unsupported_reason() is not None:
+        yield
+        return
+    exchange = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(numpy_table()[_NUMPY_FUNCTIONS[_SET_HANDLER]])
+    before = exchange(pool.memory_handler())
+    try:
+        yield
+    finally:
+        exchange(before)
+
+
+class Code(Protocol):
+    """Machine code that says where its functions are, as long as it lives."""
+
+    def address(self, symbol: str) -> int: ...
+
+
+class _MethodDef(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _Block(np.ndarray[Any, Any]):
+    """The `self` of a builtin; keeps alive what the builtin points to."""
+
+    keep: tuple[object, ...]
+
+
+@cache
+def _free() -> Any:
+    function = ctypes.CDLL(None).free
+    function.argtypes, function.restype = [ctypes.c_void_p], None
+    return function
+
+
+class _Arena:
+    """The arena that the callables of one program keep from call to call: where its address is, which entry points read
+    and write while they have the GIL. It is freed with the last of them, unless a new program has taken it over.
+
+    `bytes` is how much of it has been touched, and `room` what it has at least, whoever allocated it."""
+
+    __slots__ = ("__weakref__", "bytes", "free", "room", "word")
+
+    def __init__(self, size: int) -> None:
+        self.bytes, self.room, self.free = size, _room_for(size), _free()
+        self.word = np.zeros(1, np.int64)
+        if size >= _LARGE_ARENA:
+            self._take_over(size)
+            release_arenas(_IDLE_ARENAS - size)
+            _arenas.append(weakref.ref(self, _arenas.remove))
+
+    def _take_over(self, size: int) -> None:
+        """Have an arena with room for so many bytes, of which not many more have been touched, and that no call uses:
+        that of which most have, if there is one. The program that had it takes a new one if it is called again, which
+        costs no more then than it would now."""
+        idle = [x for ref in [*_arenas] if (x := ref()) is not None and x.word[0]]
+        fitting = [x for x in idle if size <= x.room and x.bytes <= size + size // 4]
+        if fitting:
+            other = max(fitting, key=lambda x: x.bytes)
+            self.bytes, self.room = max(size, other.bytes), min(self.room, other.room)
+            address, other.word[0] = int(other.word[0]), 0
+            self.word[0] = address
+
+    def release(self) -> None:
+        """Give the memory back, unless a call uses it. The next call takes new one."""
+        address, self.word[0] = int(self.word[0]), 0
+        self.free(address)
+
+    def __del__(self) -> None:
+        if hasattr(self, "word"):  # otherwise an interrupt came in between
+            self.release()
+
+
+# Programs keep arenas of this size and more up to so many bytes in all, when the next one is made.
+_LARGE_ARENA, _IDLE_ARENAS = 2**20, 2**30
+_MOST_ROOM = 2**26
+_arenas: list[weakref.ref[_Arena]] = []
+
+
+def _room_for(size: int) -> int:
+    """The bytes of an arena for a program that needs so many: what is not touched has an address, but takes no memory,
+    until a larger program takes the arena over."""
+    return size + min(size, _MOST_ROOM) if size >= HUGE_BYTES else size
+
+
+def release_arena(entry: Any) -> None:
+    """Give back the memory that the program of this callable keeps for its temporary values."""
+    if isinstance(getattr(entry, "__self__", None), _Block):
+        entry.__self__.keep[1].release()
+
+
+def release_arenas(most: int = 0) -> None:
+    """Give back the memory that programs keep for their temporary values, beyond so many bytes, the oldest first.
+
+    >>> release_arenas()
+    """
+    kept = [arena for ref in list(_arenas) if (arena := ref()) is not None and arena.word[0]]
+    total = sum([arena.bytes for arena in kept])
+    for arena in kept:
+        if total <= most:
+            break
+        total -= arena.bytes
+        arena.release()
+
+
+def make_callable(
+    code: Code,
+    spec: EntrySpec,
+    *,
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    arena_bytes: int = 0,
+    values: Sequence[int] = (),
+    release_gil: bool = False,
+    name: str = "kernel",
+) -> Callable[..., Any]:
+    """The callable of a program at one set of shapes: `f(*arguments)` gives its result, or MISS.
+
+    `code` defines `i32 tg_run(i64 *values, void **pointers)`; see `codegen.entry`. `input_shapes` has one
+    shape per input, () for a float. `values` are the int64 words `tg_run` is given; floats go in as their
+    bits. Results are fresh; one arena of `arena_bytes` is kept from call to call. Many threads may call at
+    once. A call raises `MemoryError` and, for keyword arguments, `TypeError`. Raises `ShapeError` for shapes
+    that do not fit `spec`.
+
+    Falls back to `make_portable` where `unsupported_reason()` is not None.
+
+    >>> code = native.load_object(native.compile_ir('''
+    ...     define i32 @tg_run(ptr %values, ptr %pointers) {
+    ...       %x = load ptr, ptr %pointers
+    ...       %y.at = getelementptr ptr, ptr %pointers, i64 1
+    ...       %y = load ptr, ptr %y.at
+    ...       %value = load double, ptr %x
+    ...       %double = fadd double %value, %value
+    ...       store double %double, ptr %y
+    ...       ret i32 0
+    ...     }''', "doc"))
+    >>> from tracegrad.codegen.entry.signature import OutputSpec
+    >>> float64 = np.dtype(np.float64)
+    >>> spec = EntrySpec((InputSpec(float64, 0, "float"),), (OutputSpec(float64, 0),), returns_tuple=False)
+    >>> twice = make_callable(code, spec, input_shapes=[()], output_shapes=[()], name="twice")
+    >>> twice(1.5), twice(1), twice()
+    (np.float64(3.0), MISS, MISS)
+    """
+    portable = unsupported_reason() is not None
+    room = arena_bytes if portable else _room_for(arena_bytes)
+    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=room, release_gil=release_gil)
+    if portable:
+        return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
+    words[Word.RUN] = code.address(RUN)
+    if _has_large_output(spec, output_shapes):
+        words[Word.HANDLER] = id(pool.memory_handler())
+    return _builtin(words, code, name, _Arena(arena_bytes))
+
+
+@cache
+def cell_offset() -> int | None:
+    """Where a cell has the address of what is in it; None if it is not found."""
+    one, two = object(), object()
+    a, b = types.CellType(one), types.CellType(two)
+    return offset_of(a, (a, one), (b, two))
+
+
+def offset_of(found: Any, *examples: tuple[Any, Any]) -> int | None:
+    """Where all of these objects have the address of what is beside them; None if there is no such place."""
+    for offset in range(2 * _POINTER, object.__sizeof__(found), _POINTER):
+        if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
+            return offset
+    return None
+
+
+def can_watch(entry: Any) -> bool:
+    """Whether `watching` can make something of this callable."""
+    return isinstance(getattr(entry, "__self__", None), _Block) and TRAPS is not None and cell_offset() is not None
+
+
+def watching(
+    entry: Any,
+    places: Sequence[tuple[int, ...]],
+    containers: Sequence[int],
+    keep: object,
+    apart: Sequence[tuple[int, ...]] = (),
+) -> Any:
+    """A callable that does what `entry` does, but returns MISS where NumPy is asked to do more about floating-point
+    errors than to warn, or where not all of these places (`codegen.entry.Place`) hold what they did, or where inputs
+    that are written to are not `apart` (`codegen.entry.Apart`). With containers (`codegen.entry.Container`) it takes
+    its arguments apart. It keeps `keep` alive, but neither spaces nor places."""
+    before = entry.__self__
+    words = np.array(before)
+    words[Word.VALUES] += words.ctypes.data - before.ctypes.data
+    table, arranged, pairs = (np.array(x, np.int64) for x in (places, containers, apart))
+    words[Word.TRAPS] = id(TRAPS)
+    words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
+    words[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
+    words[Word.APART], words[Word.APART_COUNT] = pairs.ctypes.data, len(apart)
+    code, arena, *_ = before.keep
+    return _builtin(words, code, entry.__name__, arena, table, arranged, pairs, entry, keep)
+
+
+@cache
+def _new_builtin() -> Any:
+    # By an index, ctypes gives an object of its own, whose types nobody else sets.
+    function = ctypes.pythonapi["PyCFunction_NewEx"]
+    function.restype, function.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return function
+
+
+def _builtin(words: np.ndarray[Any, Any], code: Any, name: str, arena: Any, *keep: object) -> Callable[..., Any]:
+    words[Word.ARENA] = arena.word.ctypes.data
+    block = words.view(_Block)
+    block.keep = (code, arena, *keep)
+    builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(_method(name)), block, None)
+    return builtin
+
+
+def _method(name: str) -> _MethodDef:
+    """The definition of the builtins of this name. It stays: a builtin reads it when it goes, and where it goes with a
+    cycle of objects, its block has been emptied by then. Threads that make one at once must get the same."""
+    found = _methods.get(name)
+    if found is None:
+        made = _MethodDef(name.encode(), _entry_code().address(ENTRY), _METH_FASTCALL, None)
+        found = _methods.setdefault(name, made)
+    return found
+
+
+_methods: dict[str, _MethodDef] = {}
+
+
+def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
+    sizes = (math.prod(shape) * y.dtype.itemsize for y, shape in zip(spec.outputs, shapes, strict=True))
+    return max(sizes, default=0) >= pool.LARGE_BYTES
+
+
+def make_portable(
+    code: Code,
+    spec: EntrySpec,
+    *,
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    arena_bytes: int = 0,
+    values: Sequence[int] = (),
+    release_gil: bool = False,
+    name: str = "kernel",
+) -> Callable[..., Any]:
+    """What `make_callable` does, by Python and ctypes: some 8 µs a call, on any build."""
+    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
+    return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
+
+
+def _portable(
+    code: Code,
+    spec: EntrySpec,
+    words: np.ndarray[Any, Any],
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    name: str,
+    release_gil: bool,
+) -> Callable[..., Any]:
+    prototype = ctypes.CFUNCTYPE if release_gil else ctypes.PYFUNCTYPE
+    run: Any = prototype(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address(RUN))
+    run.keep = (words, code)  # all that `run` itself has is an address
+    arena_bytes, values_at = int(words[Word.ARENA_BYTES]), int(words[Word.VALUES])
+
+    def call(*args: Any) -> Any:
+        if len(args) != len(spec.inputs):
+            return MISS
+        inputs, addresses = [], []
+        for x, wanted, shape in zip(args, spec.inputs, input_shapes, strict=True):
+            array = _portable_input(x, wanted, shape)
+            if array is None:
+                return MISS
+            inputs.append(array)
+            addresses.append(array.ctypes.data + (0 if wanted.strides is None else lowest(shape, wanted.strides)))
+        outputs = [np.empty(shape, y.dtype) for y, shape in zip(spec.outputs, output_shapes, strict=True)]
+        scratch = np.empty(arena_bytes + 64, np.uint8)
+        addresses += [y.ctypes.data for y in outputs]
+        addresses.append(-(-scratch.ctypes.data // 64) * 64)
+        if run(values_at, (ctypes.c_void_p * len(addresses))(*addresses)):
+            return MISS
+        results = [y if y.ndim else y[()] for y in outputs]
+        return tuple(results) if spec.returns_tuple else results[0]
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _portable_input(x: Any, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, Any] | None:
+    """The argument as an array; None if it is not what the program was compiled for."""
+    if wanted.kind == "float":
+        return np.array(x) if type(x) is float else None
+    if type(x) is not np.ndarray or x.dtype != np.dtype(wanted.dtype.char) or x.shape != shape:
+        return None
+    if wanted.strides is None:
+        fits = x.flags.c_contiguous
+    else:
+        fits = all(s == t for n, s, t in zip(shape, x.strides, wanted.strides) if n != 1)
+    return x if fits and x.flags.aligned else None

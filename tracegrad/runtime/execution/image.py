@@ -1,0 +1,383 @@
+"""Programs as data: what `Program` makes of a graph, and what another process needs of it to run the same.
+
+An `Image` has the orders of a program (`tracegrad.codegen.program.encode`), whose words are numbers, names of functions
+and pieces of machine code; what its entry point has to know; and the calls of NumPy. Nothing in it is an address.
+`linked` makes a callable of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.libs.sorting import SORTS
+from tracegrad.codegen.loopir.steps import Matmul
+from tracegrad.codegen.plan.planner import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
+from tracegrad.codegen.plan.wavefront import THREADS
+from tracegrad.codegen.program.compilation_units import Piece
+from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
+from tracegrad.codegen.program.interpreter import WALK, words_of_walk
+from tracegrad.codegen.program.regions import CAPACITY
+from tracegrad.errors import CapacityError
+from tracegrad.ir import Graph, Node, parse, to_text
+from tracegrad.ir.printing import with_locations
+from tracegrad.locks import cached_property
+from tracegrad.ops import TABLE
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.result import result
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.records import record
+from tracegrad.runtime.blas import library as blas
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile.code_store import Loaded, shared_function
+from tracegrad.runtime.compile.fingerprint import Unkept
+from tracegrad.runtime.execution.entry_callable import make_callable
+from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
+from tracegrad.runtime.execution.safepoints import look_address
+from tracegrad.runtime.threads import pool as threads
+
+__all__ = [
+    "Call", "Image", "NumPyCalls", "addressed", "image_of", "is_plain", "linked", "read_image", "require_plain",
+    "spell_image", "written",
+]  # fmt: skip
+
+
+# What a program calls and nothing is compiled for.
+_FOUND = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for", THREADS}
+
+
+@record(frozen=True, eq=False)
+class Call:
+    """A call of NumPy: the node, and which of its results are wanted."""
+
+    node: Node
+    wanted: tuple[bool, ...]
+
+
+@record(frozen=True, eq=False)
+class Image:
+    """A program, as data."""
+
+    orders: Sequence[Order]
+    inputs: tuple[tuple[Aval, str], ...]  # with their kinds: "array", or "float"
+    outputs: tuple[Aval, ...]
+    single: bool
+    symbols: tuple[str, ...]  # that its pieces call, beside each other
+    calls: Callable[[], Sequence[Call]]
+    arena_bytes: int
+    released: bool  # whether it runs without the GIL
+    donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
+    strides: Sequence[tuple[int, ...] | None] = ()  # by which inputs lie in memory, if not all are in row-major order
+    # By the names in it, the text of a graph that this is the program of, without the user's lines: see `written`.
+    texts: dict[Any, str] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def uses(self) -> dict[Piece, list[int]]:
+        """The pieces, those that others call first, with the numbers of the steps that they run."""
+        found: dict[Piece, list[int]] = {}
+        for order in self.orders:
+            for piece, steps in order.uses():
+                for each in (*piece.needs, piece):
+                    found.setdefault(each, []).extend(steps)
+        return found
+
+    @property
+    def functions(self) -> set[str]:
+        """The functions that it shares with other programs, and that are compiled."""
+        found = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
+        found |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
+        return {x for x in found if not (x in _FOUND or x.removeprefix("tg_") in blas.ROUTINES or x.startswith(SORTS))}
+
+    @cached_property
+    def spelled(self) -> str:
+        """The image as JSON: see `spell_image`. Programs of equal graphs write it once."""
+        return json.dumps(spell_image(self), separators=(",", ":"))
+
+    def define_symbols(self) -> None:
+        """Give code that is about to be loaded the addresses of what it calls."""
+        for symbol in self.symbols:
+            native.define_symbol(symbol, _address(symbol, self.released))
+
+
+def image_of(
+    made: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2,
+    strides: Sequence[tuple[int, ...] | None] = (),
+) -> Image:  # fmt: skip
+    """The image of the plan of `graph`, whose complex numbers the plan has in pairs; with `checked` its last output is
+    none of the program's, `optimize` says how its pieces are compiled, and `strides` by which the plan reads inputs."""
+    steps = [s for each in plans_of(made) for s in each.steps]
+    products = [ROUTINES[step.dtype] for step in steps if isinstance(step, Matmul)]
+    symbols = dict.fromkeys([*sorted(rare_functions(made)), *products])
+    results = graph.results[:-1] if checked else graph.results
+
+    calls = [Call(_alone(step.node), tuple(map(bool, step.outs))) for step in calls_of(made)]
+    return Image(
+        orders_of(made, optimize), tuple(zip(graph.avals, kinds, strict=True)),
+        results, single, tuple(symbols), lambda: calls, made.arena_bytes,
+        made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()), strides,
+    )  # fmt: skip
+
+
+def addressed(
+    image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int]
+) -> Iterator[tuple[int, list[int]]]:
+    """For each order the address of its function, and its words; `callback` gives the address through which calls of
+    NumPy go."""
+
+    @functools.cache
+    def address(of: str | Piece) -> int:
+        if not isinstance(of, str):
+            return pieces[of].address
+        return callback() if of == CALLBACK else _address(of, image.released)
+
+    for order in image.orders:
+        words = [word if type(word) is int else address(word) for word in order.words]
+        yield address(order.function), words
+
+
+def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int], name: str) -> Any:
+    """The callable of an image whose pieces are in memory."""
+    strides = image.strides or (None,) * len(image.inputs)
+    inputs = tuple([InputSpec(x.dtype, x.ndim, kind, s) for (x, kind), s in zip(image.inputs, strides)])  # type: ignore[arg-type]
+    donors = dict(image.donors)
+    outputs = tuple([OutputSpec(x.dtype, x.ndim, donors.get(k, -1)) for k, x in enumerate(image.outputs)])
+    steps = list(addressed(image, pieces, callback))
+    run, values = steps[0] if len(steps) == 1 else (shared_function(WALK), words_of_walk(steps))
+    return make_callable(
+        _Code(run, tuple(pieces.values())),
+        EntrySpec(inputs, outputs, returns_tuple=not image.single),
+        input_shapes=[aval.shape for aval, _ in image.inputs],
+        output_shapes=[aval.shape for aval in image.outputs],
+        arena_bytes=image.arena_bytes,
+        values=values,
+        release_gil=image.released,
+        name=name,
+    )
+
+
+def _address(name: str, released: bool) -> int:
+    """The address of a function that is no piece of the program."""
+    if name == "tg_look":
+        return look_address(released)
+    if name == "tg_parallel_for":
+        return threads.parallel_for_address()
+    if name == THREADS:
+        return threads.limit_address()
+    if name.startswith(SORTS):
+        return sort_address(name)
+    routine = name.removeprefix("tg_")
+    return blas.address(routine) if routine in blas.ROUTINES else shared_function(name)
+
+
+class _Code:
+    """What a program runs: the address of a function of words, and the pieces that it leads to."""
+
+    def __init__(self, address: int, keep: tuple[Loaded, ...]):
+        self._addresses, self._keep = {RUN: address}, keep
+
+    def address(self, symbol: str) -> int:
+        return self._addresses[symbol]
+
+
+# -- calls of NumPy ----------------------------------------------------------------------------------------------------
+class NumPyCalls:
+    """The callback through which compiled code calls ops that have no codegen data."""
+
+    def __init__(self, calls: Callable[[], Sequence[Call]]):
+        self._runs = functools.cache(lambda: [_run_of(call) for call in calls()])
+        self.failed = _Failure()
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
+        self._function = prototype(self._call)
+        self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    def _call(self, number: int, pointers: Any) -> int:
+        try:
+            if number == CAPACITY:
+                raise CapacityError("while_loop: more turns than there is room for their results")
+            self._runs()[number](pointers)
+        except BaseException as error:  # `Program.run` raises it again
+            self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
+            return 2
+        return 0
+
+
+class _Failure(threading.local):
+    """What a called op raised, by thread."""
+
+    error: BaseException | None = None
+
+
+def _run_of(call: Call) -> Callable[[Any], None]:
+    """What calls NumPy with operands, and puts its answers, where pointers say."""
+    node, op, params = call.node, call.node.op, dict(call.node.params)
+    assert op is not None
+    several, inputs, given, answers = node.several, node.inputs, [x.aval for x in node.operands], node.aval
+    if op.meant is not None:
+        op, params, given, answers = op.meant(*given, **params)
+    results: Any = answers if several else (answers,)
+    used = [i for i, wanted in enumerate(call.wanted) if wanted]
+    avals = [*given, *(results[i] for i in used)]
+    views: list[tuple[Any, Any, Any]] = [
+        ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
+    ]
+    count = len(given)
+    into = None if several else _written_by(op, avals, len(inputs))
+    # Arrays of the last call, which take long to make; a user's function might keep them, or change what they are.
+    last: list[tuple[Any, Any]] = [(0, None)] * len(views)
+
+    def run(pointers: Any) -> None:
+        arrays: list[Any] = []
+        for k, (at, shape, dtype) in enumerate(views):
+            place, (known, array) = pointers[k], last[k]
+            if place != known or op is opaque:
+                array = np.ndarray(shape, dtype, at(place))
+                last[k] = place, array
+            arrays.append(array)
+        operands, outs = arrays[:count], arrays[count:]
+        if len(inputs) != count:
+            following = iter(operands)
+            operands = [next(following) if hasattr(x, "aval") else x for x in inputs]
+        before = traps()
+        try:
+            set_traps(QUIET)
+            if into is not None:
+                into(*outs, *operands, **params)
+                return
+            answer = op.impl(*operands, **params)
+        finally:
+            restore_traps(before)
+        for i, out in zip(used, outs):
+            out[...] = answer[i] if several else answer
+
+    return run
+
+
+def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any] | None:
+    """What writes the answer of an op, the last of these, into an array, which comes before the operands."""
+    function: Any = op.impl
+    if type(function) is np.ufunc and _fits(function, [x.dtype for x in avals]) and len(avals) == inputs + 1:
+        return lambda out, *operands: op.impl(*operands, out)
+    return op.into
+
+
+def _fits(function: np.ufunc, dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether a universal function has a result of the last of these dtypes, of operands of the others."""
+    wanted = (*dtypes[:-1], None)
+    return (function.nin, function.nout) == (len(dtypes) - 1, 1) and function.resolve_dtypes(wanted) == tuple(dtypes)
+
+
+# -- for another process -----------------------------------------------------------------------------------------------
+def require_plain(graph: Graph, rules: bool = False) -> None:
+    """`Unkept` if the text of a graph does not say all that there is to it; with `rules`, but for those of the user's,
+    where no more derivatives are taken."""
+    known = {*TABLE.values(), result}
+    for node in graph.everywhere():
+        if node.op not in known:
+            raise Unkept(f"the op {node.name}, which is not in the table")
+        if not all(is_plain(value) for _, value in node.params if not (rules and node.op is custom_call)):
+            raise Unkept(f"the parameters of {node.name}")
+
+
+def written(graph: Graph, image: Image | None) -> str:
+    """The text of a graph, with the user's lines; `Unkept` where it does not say all. Graphs of one image are equal but
+    for lines and names, so what has the same names is written once, and the lines are put to it."""
+    if image is None:
+        require_plain(graph, rules=True)
+        return to_text(graph, locations=True)
+    said = (graph.names, *[y.names for x in graph.everywhere() for y in x.regions])
+    text = image.texts.get(said)
+    if text is None:
+        require_plain(graph, rules=True)
+        text = to_text(graph)
+        image.texts.clear()
+        image.texts[said] = text
+    return with_locations(text, graph)
+
+
+def is_plain(x: Any) -> bool:
+    """Whether the text of a parameter says all that there is to it."""
+    if type(x) is tuple:
+        return _PLAIN.issuperset(map(type, x)) or all(map(is_plain, x))
+    return type(x) in _PLAIN
+
+
+_PLAIN = frozenset([bool, int, float, str, type(None), Graph])
+
+
+def spell_image(image: Image) -> dict[str, Any]:
+    """The image in what JSON has; `Unkept` where it calls what has no text."""
+    pieces = {piece: i for i, piece in enumerate(image.uses)}
+
+    def word(x: int | str | Piece) -> Any:
+        return [pieces[x]] if isinstance(x, Piece) else x
+
+    return {
+        "orders": [[word(order.function), *map(word, order.words)] for order in image.orders],
+        "steps": [[order.steps.start, order.steps.stop] for order in image.orders],
+        "pieces": [[x.text, x.kernel, [pieces[need] for need in x.needs], x.optimize] for x in pieces],
+        "inputs": [[aval.dtype.str, list(aval.shape), kind] for aval, kind in image.inputs],
+        "outputs": [[aval.dtype.str, list(aval.shape)] for aval in image.outputs],
+        "single": image.single,
+        "symbols": list(image.symbols),
+        "calls": [_spell_call(call) for call in image.calls()],
+        "arena": image.arena_bytes,
+        "released": image.released,
+    }
+
+
+def _alone(node: Node) -> Node:
+    """A node of inputs, in the place of one whose operands have been computed."""
+    given = {x: Node(None, (), (), x.aval) for x in node.operands}
+    return Node(node.op, tuple([given[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
+
+
+def _spell_call(call: Call) -> list[Any]:
+    """A call: the graph of its node, and which results are wanted."""
+    node = call.node
+    nodes = [node]
+    if node.several:
+        results: Any = node.aval
+        nodes += [Node(result, (node,), (("index", i),), aval) for i, aval in enumerate(results)]
+    graph = Graph(tuple(dict.fromkeys(node.operands)), tuple(nodes), tuple(nodes[-1:]))
+    require_plain(graph)
+    return [str(graph), list(call.wanted)]
+
+
+def _undefined(module: Any, name: str) -> None:
+    raise AssertionError("the machine code of an image that was kept has to be known")
+
+
+def read_image(x: dict[str, Any]) -> Image:
+    """The image, whose machine code has to be in memory or on disk."""
+    pieces: list[Piece] = []
+    for text, kernel, needs, optimize in x["pieces"]:
+        known = tuple([pieces[i] for i in needs])
+        pieces.append(Piece(text, _undefined, kernel, known, optimize=optimize))
+
+    def word(found: Any) -> int | str | Piece:
+        value: int | str | Piece = pieces[found[0]] if type(found) is list else found
+        return value
+
+    orders = [
+        Order(word(function), list(map(word, words)), range(*steps))  # type: ignore[arg-type]
+        for (function, *words), steps in zip(x["orders"], x["steps"])
+    ]
+    return Image(
+        orders, tuple([(_aval(*aval), kind) for *aval, kind in x["inputs"]]),
+        tuple([_aval(*aval) for aval in x["outputs"]]), x["single"], tuple(x["symbols"]),
+        lambda: [Call(parse(text).nodes[0], tuple(wanted)) for text, wanted in x["calls"]], x["arena"], x["released"],
+    )  # fmt: skip
+
+
+def _aval(dtype: str, shape: Sequence[int]) -> Aval:
+    return Aval(tuple(shape), np.dtype(dtype))

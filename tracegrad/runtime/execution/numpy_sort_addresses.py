@@ -1,0 +1,37 @@
+"""Where NumPy's routines are that sort a row in memory, without Python: see `tracegrad.codegen.libs.sorting`.
+
+Each dtype has a table of functions, `PyArray_ArrFuncs` (numpy/dtype_api.h and ndarraytypes.h), which has been a part of
+NumPy's ABI since NumPy 2. `np.sort` calls what stands there: the best that NumPy has for this CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import numpy as np
+
+from tracegrad.avals import dtype_named
+from tracegrad.runtime.execution.entry_callable import numpy_table, unsupported_reason
+
+__all__ = ["sort_address"]
+
+_TABLE_OF_DTYPE = 365  # PyDataType_GetArrFuncs in NumPy's C API table
+_CASTS, _OTHERS = 21, 12  # functions that come before
+_KINDS = ("quick", "heap", "stable")
+
+
+@cache
+def sort_address(name: str) -> int:
+    """The address of `tg_sort.<dtype>` or `tg_argsort.<dtype>`, or of the stable one (`.stable`); 0 if it is not known.
+
+    >>> sort_address("tg_sort.f64") != sort_address("tg_argsort.f64.stable")
+    True
+    """
+    if unsupported_reason() is not None or np.lib.NumpyVersion(np.__version__).major != 2:
+        return 0
+    what, dtype, *kind = name.split(".")
+    functions = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(numpy_table()[_TABLE_OF_DTYPE])
+    place = _CASTS + _OTHERS + len(_KINDS) * (what == "tg_argsort") + _KINDS.index((*kind, "quick")[0])
+    address = functions(dtype_named(dtype))
+    return ctypes.cast(address, ctypes.POINTER(ctypes.c_size_t))[place] if address else 0

@@ -1,0 +1,141 @@
+"""What has been planned, by what it computes: equal graphs are optimised, scheduled and lowered once in a process.
+
+Functions that are defined anew, in a loop or for other data, methods of other instances and functions that are written
+twice are traced each for itself, for what they read differs. The graphs that they leave are often equal, and one image
+(`tracegrad.runtime.execution.image`) serves all of these: there is no address in it, and no line of the user's.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from tracegrad.ir import Graph, Node
+from tracegrad.locks import new_lock
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.result import result
+from tracegrad.records import record
+from tracegrad.runtime.execution.image import Image, is_plain
+
+__all__ = ["Planned", "forget", "key_of", "known", "note"]
+
+# Bytes of the descriptions of graphs whose images are kept: some hundred programs of a hundred nodes. An image takes
+# fifteen to thirty times as much.
+MOST = 2**20
+
+
+@record(frozen=True, eq=False)
+class Planned:
+    """What is left of a plan: the image, and how many operations of the optimised graph can fail as was foreseen."""
+
+    image: Image
+    foreseen: int
+
+
+_lock = new_lock()
+_found: OrderedDict[bytes, tuple[Planned, int]] = OrderedDict()
+_sum = 0
+
+
+def key_of(
+    graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int, donated: Collection[int],
+    strides: Sequence[tuple[int, ...] | None] = (),
+) -> tuple[bytes, int]:  # fmt: skip
+    """The key of a program, and the size of its description; no key where something has no description.
+
+    >>> from tracegrad.ir import parse
+    >>> texts = ["graph(%0: f64[4]) {\\n  %1 = multiply(%0, 2.0) : f64[4]\\n  return %1\\n}"] * 2
+    >>> one, two = (key_of(parse(text), ["array"], True, False, 2, ()) for text in texts)
+    >>> one == two
+    True
+    """
+    try:
+        how = (tuple(kinds), single, checked, optimize, tuple(sorted(donated)), tuple(strides))
+        text = marshal.dumps((how, _described(graph)), 2)  # which tells 1, 1.0 and True apart, and 0.0 and -0.0
+    except (ValueError, _Unknown):
+        return b"", 0
+    return blake2b(text, digest_size=20).digest(), len(text)
+
+
+class _Unknown(Exception):
+    """An op that is not in the table, or a parameter that is an object."""
+
+
+def _described(graph: Graph) -> tuple[Any, ...]:
+    """A graph as tuples of numbers and words."""
+    numbers: dict[Any, int] = {x: i for i, x in enumerate(graph.inputs)}
+    lines = []
+    for node in graph.nodes:
+        numbers[node] = len(numbers)
+        inputs = tuple([numbers[x] if type(x) is Node else (x,) for x in node.inputs])
+        params: tuple[Any, ...] = node.params
+        if node.regions:
+            params = tuple([(name, _value(x)) for name, x in params])
+        else:
+            for _, x in params:
+                if not is_plain(x):
+                    raise _Unknown
+        number = _numbers.get(node.op)
+        lines.append((_number(node.op) if number is None else number, inputs, params))
+    avals = tuple([(x.aval.dtype.str, x.aval.shape) for x in graph.inputs])
+    return avals, tuple(lines), tuple([numbers[x] for x in graph.outputs])
+
+
+_numbers: dict[Any, int] = {}
+
+
+def _number(op: Any) -> int:
+    """The number of an op of the table."""
+    found = _numbers.get(op)
+    if found is None:
+        for each in (*TABLE.values(), result):
+            _numbers.setdefault(each, len(_numbers))
+        found = _numbers.get(op)
+        if found is None:
+            raise _Unknown
+    return found
+
+
+def _value(x: Any) -> Any:
+    if type(x) is Graph:
+        return _described(x)
+    if type(x) is tuple and x and type(x[0]) is Graph:
+        return tuple(map(_described, x))
+    if not is_plain(x):
+        raise _Unknown
+    return x
+
+
+def known(key: bytes) -> Planned | None:
+    """What has been planned for this key."""
+    with _lock:
+        found = _found.get(key)
+        if found is None:
+            return None
+        _found.move_to_end(key)
+        return found[0]
+
+
+def note(key: bytes, size: int, planned: Planned) -> None:
+    """Keep what has been planned for this key, in the place of what was not asked for the longest time."""
+    global _sum
+    if not key or size > MOST:
+        return
+    with _lock:
+        _, before = _found.pop(key, (None, 0))
+        _found[key] = planned, size
+        _sum += size - before
+        while _sum > MOST:
+            _, (_, gone) = _found.popitem(last=False)
+            _sum -= gone
+
+
+def forget() -> None:
+    """Forget all of it."""
+    global _sum
+    with _lock:
+        _found.clear()
+        _sum = 0

@@ -1,0 +1,42 @@
+"""Where the functions are by which long loops look for signals: see `tracegrad.codegen.instr.safepoints`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from functools import cache
+
+from tracegrad.codegen.instr.safepoints import LOOK_SYMBOLS, look_module
+from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.execution.entry_callable import unsupported_reason
+
+__all__ = ["look_address"]
+
+_main_thread = ctypes.c_int64()
+
+
+@cache
+def look_address(released: bool) -> int:
+    """The address of the function for programs that are called with, or without the GIL; 0 where none is known."""
+    if unsupported_reason() is not None:
+        return 0
+    for name in LOOK_SYMBOLS:
+        native.define_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+    native.define_symbol("tg_main_thread", ctypes.addressof(_main_thread))
+    _note_main_thread()
+    name = "tg_look.free" if released else "tg_look.held"
+    return _code(name).address(name)
+
+
+@cache
+def _code(name: str) -> native.NativeCode:
+    return native.load_ir(lambda: look_module(name), name, "cold")
+
+
+def _note_main_thread() -> None:
+    _main_thread.value = threading.main_thread().ident or 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_main_thread)

@@ -1,0 +1,60 @@
+"""What is `varying` of a trace (`tracegrad.trace.endings`), as it is kept on disk.
+
+Most of it is of loops, and told by places in traced code. That code is no object which other processes have: it is made
+of the user's, which they find.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable
+from typing import Any
+
+from tracegrad.runtime.compile.fingerprint import Unkept, inner_codes
+from tracegrad.runtime.persistence.object_refs import Reader, Writer
+from tracegrad.trace.callees import marked
+from tracegrad.trace.elements import FORMS
+from tracegrad.trace.trace import Trace
+
+__all__ = ["read_varying", "spell_varying"]
+
+_TUPLES: dict[str, Any] = {"tuple": lambda *parts: parts, **{cls.__name__: cls for cls in FORMS}}
+
+
+def spell_varying(to: Writer, trace: Trace) -> list[Any]:
+    """All of it. What the trace assumes of functions has been written before."""
+    if not trace.varying:
+        return []
+    sources = [*[x.source for x in trace.captures], *[x.source for x in trace.world.guards]]
+    places = {source.key: source for source in sources if source is not None}
+    users = [x for x in to.held if isinstance(x, types.CodeType)]
+    codes = {marked(code): [to.number(x), i] for x in users for i, code in enumerate(inner_codes(x))}
+
+    def spelled(x: Any) -> Any:
+        if isinstance(x, types.CodeType) and x in codes:
+            return ["traced", *codes[x]]
+        return [type(x).__name__, *map(spelled, x)] if type(x).__name__ in _TUPLES else to.value(x)
+
+    found, keys = [], list[Any](trace.varying)
+    for key in sorted(keys, key=repr):
+        if key in places:
+            found.append(["at", to.source(places[key])])
+        elif isinstance(key, str) or isinstance(key[0], str):
+            found.append(spelled(key))
+        else:
+            raise Unkept("a number that was an input, and is not read any more")
+    return found
+
+
+def read_varying(of: Reader, x: Any) -> Hashable:
+    """One of the list."""
+    kind, *rest = x if type(x) is list else ("", x)
+    if kind == "at":
+        return of.source(rest[0]).key
+    if kind == "traced":
+        return marked([*inner_codes(of.held[rest[0]])][rest[1]])
+    if kind in _TUPLES:
+        made: Hashable = _TUPLES[kind](*[read_varying(of, part) for part in rest])
+        return made
+    value: Hashable = of.value(x)
+    return value

@@ -1,0 +1,354 @@
+"""The objects that a trace begins from, as they are found again in another process: where they are, and what.
+
+A trace assumes something of *places* (`tracegrad.trace.sources`), which begin at objects: the namespace of a function,
+a cell, a class. Another process has none of these objects, but others at the same places. `Writer` makes a list of
+them: each with the way to it, from what is traced or from objects before it in the list, and what it is
+(`tracegrad.runtime.compile.fingerprint`). `Reader` goes along the list. It holds if at the end of each way there is an
+object that is the same, as far as a process can tell, and if those that were several are.
+
+All is spelled in what JSON has: lists, texts, numbers, truths and None.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.quiet import handling
+from tracegrad.runtime.compile.fingerprint import (
+    Unkept,
+    consists_of_functions,
+    described,
+    found_under,
+    functions_of,
+    library_name,
+    traced,
+)
+from tracegrad.runtime.persistence.pytree_fingerprint import registration
+from tracegrad.settings import settings
+from tracegrad.trace.shadow import is_user_object
+from tracegrad.trace.sources import (
+    Alike,
+    Argument,
+    Attribute,
+    Cell,
+    Child,
+    Fixed,
+    Function,
+    Global,
+    Hiding,
+    Item,
+    Passed,
+    Source,
+    Static,
+    Variable,
+    Weak,
+)
+from tracegrad.trace.state import Called, Context, Name, is_subclass, mapping_behind
+from tracegrad.trace.tape_effects import DefaultDtype, GradMode
+from tracegrad.trace.users import is_user_code, is_user_function
+from tracegrad.tree import TreeDef
+from tracegrad.tree.kinds import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
+
+__all__ = ["Changed", "Reader", "Writer"]
+
+
+class Changed(Exception):
+    """An object is not what it was."""
+
+
+# Objects of this process that have a name here.
+_KNOWN: dict[str, Callable[[], Any]] = {
+    "sys.modules": lambda: sys.modules,
+    "os.environ": lambda: vars(os.environ)["_data"],
+    "settings": lambda: vars(settings),
+}
+# The functions in what a class has.
+_PARTS: dict[Any, Sequence[str]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
+_OF_PARENT: tuple[type[Source], ...] = (Attribute, Item, Child)
+_OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Name, Context)
+_OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, DefaultDtype)
+_SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
+# The functions whose answers can be asked for again in another process.
+_ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass, mapping_behind)}
+_MOST_BYTES = 2**18  # of an array that is kept
+
+
+class Writer:
+    """The list of objects under construction. `roots` are what is traced; `places` lead to the others."""
+
+    def __init__(self, roots: Sequence[Any], places: Iterable[tuple[Any, Source]]):
+        self.objects: list[Any] = []
+        self.held: list[Any] = []
+        self._roots = {id(x): i for i, x in reversed([*enumerate(roots)])}
+        self._places: dict[int, Source] = {}
+        self._inside: dict[int, tuple[Any, int]] = {}  # of a traced function or a class, which of its objects
+        self._numbers: dict[int, int] = {}
+        self._begun: set[int] = set()
+        self._functions = [x for x in roots if isinstance(x, types.FunctionType)]
+        for x, source in places:
+            self._enter(x, source)
+            for name in next((names for cls, names in _PARTS.items() if isinstance(x, cls)), ()):
+                self._enter(getattr(x, name), Attribute(source, name))
+
+    def _enter(self, x: Any, source: Source) -> None:
+        self._places.setdefault(id(x), source)
+        for i, part in enumerate(_parts(x)):
+            self._inside.setdefault(id(part), (x, i))
+            self._note(part)
+        self._note(x)
+
+    def _note(self, x: Any) -> None:
+        if isinstance(x, types.FunctionType) and is_user_function(x):
+            self._functions.append(x)
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+    def number(self, x: Any) -> int:
+        """The number of an object in the list, which it is added to."""
+        known = self._numbers.get(id(x))
+        if known is not None:
+            return known
+        if id(x) in self._begun:
+            raise Unkept(f"a {type(x).__qualname__} that only itself leads to")
+        self._begun.add(id(x))
+        way = self._way(x)
+        what = _what(x, way)
+        number = self._numbers[id(x)] = len(self.objects)
+        self.objects.append([way, [*what, _space(x, self._numbers)]])
+        self.held.append(x)
+        return number
+
+    def _way(self, x: Any) -> list[Any]:
+        root, place = self._roots.get(id(x)), library_name(x)
+        if root is not None:
+            return ["root", root]
+        if place is not None:
+            return ["library", *place]
+        for name, known in _KNOWN.items():
+            if x is known():
+                return ["known", name]
+        if isinstance(x, dict):
+            return self._to_space(x)
+        if isinstance(x, types.CellType):
+            return self._to_cell(x)
+        source = self._places.get(id(x))
+        if source is not None:
+            return ["at", self.source(source)]
+        if id(x) in self._inside:
+            owner, i = self._inside[id(x)]
+            return ["part", self.number(owner), i]
+        place = getattr(x, "__module__", ""), getattr(x, "__qualname__", "")
+        if isinstance(x, type) and found_under(place) is x:
+            return ["named", *place]
+        raise Unkept(f"a {type(x).__qualname__} that no name leads to")
+
+    def _to_space(self, x: dict[str, Any]) -> list[Any]:
+        for function in self._functions:
+            if function.__globals__ is x and id(function) not in self._begun - self._numbers.keys():
+                return ["attribute", self.number(function), "__globals__"]
+        module = sys.modules.get(str(x.get("__name__")))
+        if module is not None and vars(module) is x:
+            return ["attribute", self.number(module), "__dict__"]
+        source = self._places.get(id(x))
+        if source is None:
+            raise Unkept("a namespace that no function leads to")
+        return ["at", self.source(source)]
+
+    def _to_cell(self, x: types.CellType) -> list[Any]:
+        for function in self._functions:
+            for i, cell in enumerate(function.__closure__ or ()):
+                if cell is x:
+                    return ["cell", self.number(function), i]
+        raise Unkept("a variable of a function that no name leads to")
+
+    # -- sources ---------------------------------------------------------------------------------------------------
+    def source(self, x: Source) -> list[Any]:
+        """A place."""
+        cls = type(x)
+        if cls in _OF_PARENT and isinstance(x.parent, Source):
+            return [cls.__name__, self.source(x.parent), self.value(x.name)]
+        if cls in _OF_OBJECT and not isinstance(x.parent, Source):
+            return [cls.__name__, self.number(x.parent), self.value(x.name)]
+        if cls in _OF_CALL:
+            return [cls.__name__, None, self.value(x.name)]
+        if cls is Weak:
+            return ["Weak", x.name]
+        if cls is Alike:
+            return ["Alike", [self.source(each) for each in x.name]]
+        if isinstance(x, Variable):
+            item = x.place.parent
+            return ["Variable", self.source(item.parent.parent), item.name, x.name]
+        if cls is Called and x.parent in _ASKED.values():
+            return ["Called", x.parent.__name__, self.value(x.name)]
+        raise Unkept(f"{x}")
+
+    # -- values ----------------------------------------------------------------------------------------------------
+    def value(self, x: Any) -> Any:
+        """A value, with the objects in it."""
+        cls = type(x)
+        if cls in (str, int, bool, float, type(None)):
+            return x
+        found = _spelled(x)
+        if found is not None:
+            return found
+        if cls in (tuple, TreeDef):
+            return [cls.__name__, *map(self.value, x)]
+        if cls is frozenset:
+            return ["frozenset", *map(self.value, sorted(x, key=repr))]
+        if cls is Kind:
+            return self._kind(x)
+        if isinstance(x, enum.Enum):
+            return ["enum", self.number(cls), self.value(x.value)]
+        return ["object", self.number(x)]
+
+    def _kind(self, x: Kind) -> list[Any]:
+        """A kind of containers: that of its class."""
+        if x is LEAF_KIND or x is FIXED_KIND:
+            return ["kind", x is FIXED_KIND]
+        return ["kind", self.number(x.cls)]
+
+
+class Reader:
+    """The objects of a list that `Writer` has made, as they are in this process; `Changed` if one is not there."""
+
+    def __init__(self, roots: Sequence[Any], objects: Sequence[Any], weak: Any = None):
+        self.held: list[Any] = []
+        self._roots, self._weak = roots, weak
+        self._numbers: dict[int, int] = {}
+        for way, what in objects:
+            x = self._follow(*way)
+            if id(x) in self._numbers or not self._is(x, way, what):
+                raise Changed(str(way))
+            self._numbers[id(x)] = len(self.held)
+            self.held.append(x)
+
+    def _is(self, x: Any, way: Sequence[Any], what: Sequence[Any]) -> bool:
+        try:
+            return [*_what(x, way), _space(x, self._numbers)] == what
+        except Unkept:
+            return False
+
+    def _follow(self, kind: str, *way: Any) -> Any:
+        if kind == "root":
+            return self._roots[way[0]]
+        if kind in ("library", "named"):
+            return found_under((way[0], way[1]))
+        if kind == "known":
+            return _KNOWN[way[0]]()
+        try:
+            if kind == "at":
+                return self.source(way[0]).read()
+            owner = self.held[way[0]]
+            if kind == "part":
+                return _parts(owner)[way[1]]
+            return owner.__closure__[way[1]] if kind == "cell" else getattr(owner, way[1])
+        except (LookupError, AttributeError, ValueError, ReferenceError, TypeError) as error:
+            raise Changed(str(way)) from error
+
+    def source(self, x: Sequence[Any]) -> Source:
+        """The place."""
+        kind, *rest = x
+        if kind == "Weak":
+            return Weak(self._weak, rest[0])
+        if kind == "Alike":
+            return Alike(None, tuple([self.source(each) for each in rest[0]]))
+        if kind == "Variable":
+            return Variable(None, rest[2], self.source(rest[0]), rest[1])
+        if kind == "Called":
+            return Called(_ASKED[rest[0]], self.value(rest[1]))
+        cls, name = _SOURCES[kind], self.value(rest[1])
+        parent = None if rest[0] is None else self.source(rest[0]) if type(rest[0]) is list else self.held[rest[0]]
+        made: Source = cls(parent, name)
+        return made
+
+    def value(self, x: Any) -> Any:
+        """The value."""
+        if type(x) is not list:
+            return x
+        kind, *rest = x
+        if kind == "object":
+            return self.held[rest[0]]
+        if kind == "kind":
+            return self._kind(rest[0])
+        if kind == "enum":
+            return self.held[rest[0]](self.value(rest[1]))
+        if kind in _SEQUENCES:
+            return _SEQUENCES[kind]([self.value(each) for each in rest])
+        return _MADE[kind](*rest)
+
+    def _kind(self, which: Any) -> Any:
+        if type(which) is bool:
+            return FIXED_KIND if which else LEAF_KIND
+        cls = self.held[which]
+        found = KINDS.get(cls) or kind_of(cls)
+        if found is None:
+            raise Changed("a class of containers")
+        return found
+
+
+def _parts(x: Any) -> list[Any]:
+    """The objects in a traced function, and the functions in a class."""
+    if consists_of_functions(x):
+        return traced(x)[1]
+    return functions_of(x) if isinstance(x, type) and is_user_code(x) else []
+
+
+def _what(x: Any, way: Sequence[Any]) -> list[Any]:
+    """What an object is, beside that it is at the end of this way."""
+    if way[0] in ("known", "attribute", "cell"):
+        return [type(x).__name__]
+    if type(x) is tuple:  # of the defaults of a function, which guards are on that are no plain values
+        return ["tuple", len(x)]
+    found = described(x)
+    if isinstance(x, type):
+        return [*found, registration(x)]
+    return [*found, registration(type(x))] if is_user_object(x) else found
+
+
+def _space(x: Any, numbers: dict[int, int]) -> int:
+    """The number of the namespace of a function, if that is known before it is."""
+    return numbers.get(id(x.__globals__), -1) if isinstance(x, types.FunctionType) else -1
+
+
+# -- values without objects in them ------------------------------------------------------------------------------------
+def _spelled(x: Any) -> Any:
+    """The list of a value that is plain, but for tuples; None for others."""
+    cls = type(x)
+    if cls is complex:
+        return ["complex", x.real, x.imag]
+    if cls is bytes:
+        return ["bytes", x.hex()]
+    if x is ... or x is NotImplemented:
+        return ["constant", x is ...]
+    if cls in (slice, range) and all(type(each) in (int, type(None)) for each in (x.start, x.stop, x.step)):
+        return [cls.__name__, x.start, x.stop, x.step]
+    if isinstance(x, np.dtype) and x.kind in "biufcSU":
+        return ["dtype", x.str]
+    if isinstance(x, np.generic) and cls.__module__ == "numpy" and x.dtype.kind in "biufc":
+        return ["scalar", x.dtype.str, x.tobytes().hex()]
+    if cls is np.ndarray and x.dtype.kind in "biufc" and x.nbytes <= _MOST_BYTES:
+        return ["array", x.dtype.str, list(x.shape), x.tobytes().hex()]
+    return None
+
+
+def _array(dtype: str, shape: Sequence[int], data: str) -> np.ndarray[Any, Any]:
+    return np.frombuffer(bytes.fromhex(data), dtype).reshape(shape).copy()
+
+
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"tuple": tuple, "frozenset": frozenset, "TreeDef": TreeDef}
+_MADE: dict[str, Callable[..., Any]] = {
+    "complex": complex,
+    "bytes": bytes.fromhex,
+    "constant": lambda first: ... if first else NotImplemented,
+    "slice": slice,
+    "range": range,
+    "dtype": np.dtype,
+    "scalar": lambda dtype, data: np.frombuffer(bytes.fromhex(data), dtype)[0],
+    "array": _array,
+}

@@ -1,0 +1,141 @@
+"""What the functions of registered containers do, which take values apart and put them together where no trace looks.
+
+Nothing that such a function reads is guarded, so it is told by all that it could read: its code, its defaults and
+variables, and those of the functions and classes that it names, as far as there are any. What has no text, an array or
+a list from outside, a module of the user's, is `Unkept`: it may be another one in the next process.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from typing import Any
+
+from tracegrad.runtime.compile.fingerprint import (
+    Unkept,
+    class_key,
+    code_key,
+    digest,
+    inner_codes,
+    library,
+    library_name,
+    names_in,
+    plain,
+    untouched,
+)
+from tracegrad.trace.users import is_user_code, is_user_function
+from tracegrad.tree.kinds import registered
+
+__all__ = ["registration"]
+
+# Special methods that are for people alone.
+_SHOWN = frozenset(["__repr__", "__str__", "__format__", "__doc__", "__dir__", "__sizeof__"])
+_LOADS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
+_CHANGES = frozenset(["STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "STORE_DEREF", "DELETE_DEREF"])
+_PARTS: dict[Any, tuple[str, ...]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
+
+
+def registration(cls: Any) -> str:
+    """What tells how instances of a class are taken apart and put together, where somebody has registered that."""
+    functions = registered(cls)
+    if functions is None:
+        return ""
+    return digest(_Reached(cls).text(functions)) if functions else "leaf"
+
+
+class _Reached:
+    """What functions may read, each object once, and the classes among it."""
+
+    def __init__(self, cls: Any):
+        self._seen: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._classes: list[type] = []
+        self._codes: list[types.CodeType] = []
+        self._modules: list[types.ModuleType] = []
+        self._cls = cls
+
+    def text(self, functions: Any) -> str:
+        """The text of these functions, which get instances of the class."""
+        found = [self._of(self._cls), *map(self._of, functions)]
+        while more := self._methods():
+            found += map(self._of, more)
+        names = names_in(self._codes)
+        return f"{found} {untouched(self._modules, names)}"
+
+    def _methods(self) -> list[Any]:
+        """The methods of the classes that may be called, by their names, and have not been looked at."""
+        names = {name for code in self._codes for each in inner_codes(code) for name in each.co_names}
+        found = []
+        for cls in self._classes:
+            for name, x in vars(cls).items():
+                wanted = name in names or (name[:2] == "__" and name not in _SHOWN)
+                found += [part for part in _functions(x) if wanted and id(part) not in self._seen]
+        return found
+
+    def _of(self, x: Any) -> str:
+        known = self._seen.get(id(x))
+        if known is not None:
+            return f"again {known}"
+        if x is None or type(x) in (bool, int, float, str, tuple, frozenset, bytes):
+            return plain(x)
+        self._seen[id(x)] = len(self._seen)
+        self._alive.append(x)
+        return self._of_object(x)
+
+    def _of_object(self, x: Any) -> str:
+        if isinstance(x, types.ModuleType):
+            if library_name(x) is None:
+                raise Unkept(f"the module {x.__name__}, which the function of a registered container names")
+            self._modules.append(x)
+            return x.__name__
+        place = library_name(x)
+        if place is not None:
+            return ".".join(place)
+        if isinstance(x, type):
+            return self._of_class(x)
+        if isinstance(x, types.FunctionType):
+            return self._of_function(x)
+        if isinstance(x, types.MethodType):
+            return f"method {self._of(x.__func__)} {self._of(x.__self__)}"
+        if type(x) is functools.partial and not vars(x):
+            parts = [x.func, *x.args, *x.keywords, *x.keywords.values()]
+            return f"partial {[self._of(part) for part in parts]}"
+        return plain(x)
+
+    def _of_class(self, cls: type) -> str:
+        self._classes += [each for of in (cls, type(cls)) for each in of.__mro__ if is_user_code(each)]
+        return class_key(cls)
+
+    def _of_function(self, x: types.FunctionType) -> str:
+        if not is_user_function(x):
+            if not library(str(x.__globals__.get("__name__"))):
+                raise Unkept(f"the function {x.__qualname__}")
+            return f"inner {code_key(x.__code__)} {[self._of(cell.cell_contents) for cell in x.__closure__ or ()]}"
+        self._codes.append(x.__code__)
+        keywords = x.__kwdefaults__ or {}
+        held = [*(x.__defaults__ or ()), *keywords, *keywords.values()]
+        held += [cell.cell_contents for cell in x.__closure__ or ()]
+        return f"{code_key(x.__code__)} {[*map(self._of, held)]} {[self._named(x, name) for name in _loaded(x)]}"
+
+    def _named(self, x: Any, name: str) -> str:
+        """What a name means in a function."""
+        if name in x.__globals__:
+            return f"{name} {self._of(x.__globals__[name])}"
+        builtins = x.__builtins__
+        return f"{name} {self._of(builtins[name])}" if name in builtins else name
+
+
+def _loaded(x: types.FunctionType) -> list[str]:
+    """The global names that a function reads; `Unkept` for one that changes what others read."""
+    steps = [step for code in inner_codes(x.__code__) for step in dis.get_instructions(code)]
+    if any(step.opname in _CHANGES for step in steps):
+        raise Unkept(f"the function {x.__qualname__} of a registered container, which changes variables")
+    return sorted({step.argval for step in steps if step.opname in _LOADS})
+
+
+def _functions(x: Any) -> list[Any]:
+    """The functions in what a class has under a name."""
+    names = next((names for cls, names in _PARTS.items() if isinstance(x, cls)), None)
+    parts = [x] if names is None else [getattr(x, name) for name in names]
+    return [part for part in parts if isinstance(part, types.FunctionType) and is_user_function(part)]

@@ -1,0 +1,1 @@
+"""The thread pool, and on which cores its threads run."""
