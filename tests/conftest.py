@@ -139,16 +139,16 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture
 def folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short loops are folded too."""
-    counters = importlib.import_module("tracegrad.trace.counters")
+    counters = importlib.import_module("tracegrad.trace.loops.range_counter")
     monkeypatch.setattr(counters, "MOST_NODES", 0)
     monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
-    monkeypatch.setattr(importlib.import_module("tracegrad.trace.lengthy"), "_known", {})
+    monkeypatch.setattr(importlib.import_module("tracegrad.trace.loops.long_loop_hints"), "_known", {})
 
 
 @pytest.fixture
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One element for each time that a function has been run to trace it."""
-    module, seen = importlib.import_module("tracegrad.trace.trace"), list[Any]()
+    module, seen = importlib.import_module("tracegrad.trace.driver.trace"), list[Any]()
     trace_call = module._trace_call
 
     def counted(*args: Any) -> Any:

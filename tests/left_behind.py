@@ -17,7 +17,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, UFUNCS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import jit_disabled, settings
-from tracegrad.trace.garbage import thresholds
+from tracegrad.trace.builder.gc_pause import thresholds
 
 __all__ = ["state"]
 

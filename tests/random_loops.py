@@ -21,10 +21,10 @@ import numpy as np
 import tracegrad as tg
 from tracegrad.ir.replay import run
 from tracegrad.runtime.dispatch import dispatcher as dispatch
-from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.builder.builder import TraceBuilder
 
-counters: Any = importlib.import_module("tracegrad.trace.counters")
-lengthy: Any = importlib.import_module("tracegrad.trace.lengthy")
+counters: Any = importlib.import_module("tracegrad.trace.loops.range_counter")
+lengthy: Any = importlib.import_module("tracegrad.trace.loops.long_loop_hints")
 ROWS, WIDTH = 24, 4
 UNARY = ("np.sin({})", "np.tanh({})", "{} * 0.5", "-{}", "np.exp(-{} ** 2)", "{} * {}", "1.0 / (1.0 + {} ** 2)")
 BINARY = ("{} + {}", "{} - {}", "{} * {}", "np.maximum({}, {})", "np.where({} > 0.1, {}, 0.3)", "0.7 * {} + 0.2 * {}")

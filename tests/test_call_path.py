@@ -15,7 +15,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.torch.tape import Tensor
-from tracegrad.trace.effects import apart
+from tracegrad.trace.effects.effects import apart
 
 # Of a gradient of some twenty nodes, whose machine code is known.
 MOST_CALLS = 4500

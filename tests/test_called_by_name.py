@@ -12,7 +12,7 @@ import pytest
 from along import differences, named, replayed, weighted
 
 import tracegrad as tg
-from tracegrad.trace.callees import marked
+from tracegrad.trace.rewriting.call_sites import marked
 
 X, V = np.array([1.3, 0.7, 0.4]), np.array([0.3, -0.5, 0.1])
 

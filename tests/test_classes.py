@@ -15,7 +15,7 @@ from along import differences, named, replayed
 from meaning import program
 
 import tracegrad as tg
-from tracegrad.trace import classes
+from tracegrad.trace.sources import class_patching as classes
 
 
 class Filled:

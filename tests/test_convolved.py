@@ -113,7 +113,7 @@ def test_nans_and_infinities_stay_in_the_windows_that_have_them() -> None:
 
 
 def test_windows_that_take_too_much_room_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracegrad.rolling.convolved.ROOM", 100)
+    monkeypatch.setattr("tracegrad.reroll.convolution_idiom.ROOM", 100)
     names = [node.name for node in tg.trace(lambda x, w: plain(x, w) * 2).graph(X, W).everywhere()]
     assert "patches" not in names
 

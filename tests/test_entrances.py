@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tracegrad.trace import entrances
-from tracegrad.trace.entrances import Entrance, entering, without_entrances
-from tracegrad.trace.instructions import steps_of
+from tracegrad.trace.bytecode.instructions import steps_of
+from tracegrad.trace.rewriting import loop_entry as entrances
+from tracegrad.trace.rewriting.loop_entry import Entrance, entering, without_entrances
 
 
 def several_questions(end: Any, n: int) -> Any:

@@ -13,9 +13,9 @@ from loops import random
 
 import tracegrad as tg
 from benchmarks.bench_factorizations import cholesky_by_elements, lu_by_elements
-from tracegrad.trace import callees
+from tracegrad.trace.rewriting import call_sites as callees
 
-counters: Any = importlib.import_module("tracegrad.trace.counters")
+counters: Any = importlib.import_module("tracegrad.trace.loops.range_counter")
 N = 12
 
 

@@ -11,7 +11,7 @@ import pytest
 from hatch import unseen
 
 import tracegrad as tg
-from tracegrad.trace.garbage import _share, impatient, patient, thresholds
+from tracegrad.trace.builder.gc_pause import _share, impatient, patient, thresholds
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
 

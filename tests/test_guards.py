@@ -186,7 +186,7 @@ def test_an_error_of_the_user_depends_on_the_value_and_leaves_no_program():
 
 def test_answers_computed_by_the_program_decide_where_numpy_rounds_otherwise(monkeypatch):
     # As if the compiled sum differed from NumPy's in the last bit, across the threshold.
-    from tracegrad.trace.builder import TraceBuilder
+    from tracegrad.trace.builder.builder import TraceBuilder
 
     honest = TraceBuilder.compute
 
@@ -293,7 +293,7 @@ def test_the_truth_of_an_array_is_ambiguous_as_in_numpy():
 
 
 def test_only_what_is_asked_for_is_computed_while_tracing(monkeypatch):
-    from tracegrad.trace.builder import TraceBuilder
+    from tracegrad.trace.builder.builder import TraceBuilder
 
     seen = []
     honest = TraceBuilder.compute

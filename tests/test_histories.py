@@ -9,7 +9,7 @@ import pytest
 
 import tracegrad as tg
 
-histories = importlib.import_module("tracegrad.trace.histories")
+histories = importlib.import_module("tracegrad.trace.loops.appended_list")
 P = np.array([1.0, 0.5])
 
 

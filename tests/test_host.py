@@ -11,7 +11,7 @@ import pytest
 
 import tracegrad as tg
 from tests.test_histories import differences
-from tracegrad.trace import making
+from tracegrad.trace.values import array_creation as making
 
 X = np.array([0.5, 1.5, -0.3, 0.8])
 N = 24

@@ -18,7 +18,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import nn, settings
-from tracegrad.trace.users import is_user_class, is_user_code, is_user_file, is_user_function
+from tracegrad.trace.sources.code_origin import is_user_class, is_user_code, is_user_file, is_user_function
 
 SOURCE = """
 import collections

@@ -30,7 +30,7 @@ from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.disk_cache import DiskCache
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.sources import CALLS
+from tracegrad.trace.sources.sources import CALLS
 
 Action = Callable[[], Any]
 POINTS = 25  # at which each scenario is interrupted

@@ -15,8 +15,8 @@ import tracegrad as tg
 from tracegrad.errors import PerformanceWarning
 from tracegrad.runtime.dispatch import plain_python_policy as pace
 from tracegrad.settings import settings
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.endings import MOST_ATTEMPTS
+from tracegrad.trace.builder.abort import MOST_ATTEMPTS
+from tracegrad.trace.builder.builder import current_trace
 
 
 def new_kind() -> type:

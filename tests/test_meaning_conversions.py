@@ -14,7 +14,7 @@ import pytest
 from meaning import program
 
 import tracegrad as tg
-from tracegrad.trace.callees import marked, unmarked
+from tracegrad.trace.rewriting.call_sites import marked, unmarked
 
 ROWS = [
     np.array([1.37, -2.5, 3.25]),

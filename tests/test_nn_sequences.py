@@ -12,7 +12,7 @@ import pytest
 import tracegrad as tg
 from tracegrad import nn
 from tracegrad.func import functional_call, stack_module_state, vmap
-from tracegrad.trace import classes
+from tracegrad.trace.sources import class_patching as classes
 
 F = nn.functional
 

@@ -38,7 +38,7 @@ from scipy.stats import norm
 
 import tracegrad as tg
 from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.trace import tracer
+from tracegrad.trace.values import tracer
 
 X = np.array([0.3, 0.7, 1.1])
 LOCK = threading.Lock()

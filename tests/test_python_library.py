@@ -45,7 +45,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.trace import library
+from tracegrad.trace.proxies import standard_library as library
 
 X = np.array([1.0, -2.0, 3.0])
 MODES = {"trace": tg.trace, "grad": lambda f: tg.grad(lambda x: np.sum(f(x)))}

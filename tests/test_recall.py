@@ -505,7 +505,7 @@ def test_the_key_of_a_process_has_versions_the_cpu_and_the_source(monkeypatch: p
     plain_key = identity.process_key.__wrapped__()
     for module, name, value in (
         (np, "__version__", "0.1"), (sys, "version", "4.0"), (identity, "cpu_key", lambda: "another"),
-        (identity, "source_stamps", lambda: ["trace/tracer.py 1 2"]),
+        (identity, "source_stamps", lambda: ["trace/values/tracer.py 1 2"]),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value)

@@ -13,8 +13,8 @@ from loops import PROGRAMS, N, Program, X, random, the_same_again
 
 import tracegrad as tg
 from tracegrad.ir import parse
-from tracegrad.rolling.fixed import read_late
-from tracegrad.rolling.repeats import Run, runs
+from tracegrad.reroll.find_repeats import Run, runs
+from tracegrad.reroll.normalize_first import read_late
 
 
 @pytest.fixture(params=PROGRAMS)

@@ -99,7 +99,7 @@ def definition(name: str, fn: Callable[..., Any], gives: str | None = None) -> s
 
 # -- the parts of the stub --------------------------------------------------------------------------------------------
 def imported() -> Iterator[str]:
-    """The names that `__init__.py` imports, also where only type checkers see it."""
+    """The names that `reroll.py` imports, also where only type checkers see it."""
     names = set(tg.__all__)
     for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())):
         if isinstance(node, ast.ImportFrom):

@@ -13,8 +13,8 @@ import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.errors import TraceError, UnsupportedError
 from tracegrad.ir import verify
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.subtrace import closed, emitted
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.driver.region import closed, emitted
 
 F64 = np.dtype(np.float64)
 

@@ -25,7 +25,7 @@ from tracegrad.scipy import (
 from tracegrad.scipy.functions import Both, OfVector
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector
-from tracegrad.trace.inline import DERIVED
+from tracegrad.trace.builder.inlinable import DERIVED
 
 TIMES = np.linspace(0.0, 1.0, 20)
 SAMPLES = 3.0 * np.exp(-2.0 * TIMES) + 0.01 * np.cos(50.0 * TIMES)

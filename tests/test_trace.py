@@ -13,7 +13,7 @@ from hatch import Hatch
 import tracegrad as tg
 from tracegrad.ir import parse, verify
 from tracegrad.ops.linalg.contraction import matmul
-from tracegrad.trace import quick
+from tracegrad.trace.values import fast_recording as quick
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
 

@@ -210,7 +210,7 @@ def test_views_that_nobody_writes_to_do_not_keep_loops_open() -> None:
 
 @pytest.mark.usefixtures("folds")
 def test_a_state_that_begins_as_a_tuple_of_views_is_one_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    closing = importlib.import_module("tracegrad.rolling.closing")
+    closing = importlib.import_module("tracegrad.reroll.online.loop_closing")
     monkeypatch.delattr(closing.Circles, "_turn_by_turn")
 
     def final(weights: Any, starts: Any, rows: Any) -> Any:

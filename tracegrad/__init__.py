@@ -20,7 +20,7 @@ The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.f
 
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.trace.garbage import at_rest
+from tracegrad.trace.builder.gc_pause import at_rest
 
 with at_rest():
     from tracegrad import errors, later, tree

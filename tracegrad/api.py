@@ -26,10 +26,10 @@ from tracegrad.derived import (
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.ops.shape import linear
-from tracegrad.rolling import find_circles, roll
+from tracegrad.reroll import find_circles, roll
 from tracegrad.runtime.dispatch.closure_families import remembered
-from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.describe import Description, describe
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.traced import Parameters, Result, Traced
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse

@@ -27,8 +27,8 @@ from tracegrad.records import record
 from tracegrad.runtime.diagnostics.nan_origin import origin
 from tracegrad.runtime.execution.program import compile_program
 from tracegrad.settings import disable_jit, settings
-from tracegrad.trace.describe import describe
-from tracegrad.trace.drawn import rewind
+from tracegrad.trace.random.draws import rewind
+from tracegrad.trace.sources.describe import describe
 from tracegrad.traced import Traced
 from tracegrad.transforms.flat import inlined
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.errors import TraceError, located
-from tracegrad.trace.describe import describe
+from tracegrad.trace.sources.describe import describe
 from tracegrad.traced import Parameters, Traced
 
 __all__ = [

@@ -15,9 +15,9 @@ from tracegrad.records import record
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.retrace_reasons import show_key
 from tracegrad.runtime.execution.strided_inputs import Lies
-from tracegrad.trace.describe import describe
-from tracegrad.trace.drawn import rewind
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.random.draws import rewind
+from tracegrad.trace.sources.describe import describe
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.memory_report import Memory

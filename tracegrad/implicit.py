@@ -17,7 +17,7 @@ from tracegrad.scipy.functions import of_scipy
 from tracegrad.scipy.vectors import Vector, as_given, joined
 from tracegrad.solvers.host import Functions, Starts, called
 from tracegrad.solvers.implicit import gradient_of, solution
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transforms.flat import inlined
 
 __all__ = ["fixed_point", "minimizer", "root"]

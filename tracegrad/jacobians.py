@@ -20,8 +20,8 @@ from tracegrad.ops.elementwise.complex import conj
 from tracegrad.ops.elementwise.table import add, equal
 from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import arange, cast, concatenate, full, reshape, slice
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.describe import Description, describe
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.transforms.flat import FlatCall, as_tensors, inlined
 from tracegrad.transforms.forward import Point, jvp, linear_at
 from tracegrad.transforms.grad import Arguments, positional, positions, value_and_grad, vjp_at

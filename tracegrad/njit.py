@@ -22,9 +22,9 @@ from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.specializations import Path
 from tracegrad.runtime.execution.program import Program, conformed
-from tracegrad.trace.describe import describe
-from tracegrad.trace.drawn import rewind
-from tracegrad.trace.templates import Node, Once, Output, Piece
+from tracegrad.trace.effects.result_template import Node, Once, Output, Piece
+from tracegrad.trace.random.draws import rewind
+from tracegrad.trace.sources.describe import describe
 
 __all__ = ["as_cfunc", "as_numba"]
 

@@ -3,7 +3,7 @@
 The standard library compiles up to six methods when it makes a dataclass, most of which a process never calls: half a
 millisecond for each class, which the import would pay. A record is a dataclass to all who ask (`fields`, `replace`,
 `is_dataclass`), and its methods are those that the standard library would have written; the first records of a class
-are made without an `__init__`.
+are made without an `reroll`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
     return first
 
 
-# So many records of a class are made before an `__init__` is written for it, which takes as long as dozens of them.
+# So many records of a class are made before an `reroll` is written for it, which takes as long as dozens of them.
 _FEW = 8
 _made: dict[type, int] = {}
 
@@ -111,7 +111,7 @@ def _plain(cls: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 
 def _parameters(cls: Any, space: dict[str, Any]) -> str:
-    """The parameters of `__init__`, whose defaults are put into `space`."""
+    """The parameters of `reroll`, whose defaults are put into `space`."""
     found, keywords = ["self"], list[str]()
     for field in _fields(cls):
         if not field.init:
@@ -127,7 +127,7 @@ def _parameters(cls: Any, space: dict[str, Any]) -> str:
 
 
 def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
-    """The lines of `__init__`."""
+    """The lines of `reroll`."""
     frozen = cls.__setattr__ is _no_setattr
     lines = []
     for field in _fields(cls):

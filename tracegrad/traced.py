@@ -13,8 +13,8 @@ from tracegrad.pickling import Recipe, bound_method, made_again, reduced
 from tracegrad.runtime.dispatch.bound_method import Method
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.retrace_reasons import show_key
-from tracegrad.trace.describe import describe
-from tracegrad.trace.drawn import rewind
+from tracegrad.trace.random.draws import rewind
+from tracegrad.trace.sources.describe import describe
 
 if TYPE_CHECKING:
     from tracegrad.profile import Profile

@@ -27,8 +27,8 @@ from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, sin
 from tracegrad.ops.linalg.contraction import inner, matmul, matvec
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.describe import describe
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.sources.describe import describe
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.partition import between
 from tracegrad.transforms.vjp import joint

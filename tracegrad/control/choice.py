@@ -19,8 +19,8 @@ from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import cast
-from tracegrad.trace.describe import describe
-from tracegrad.trace.subtrace import weakened
+from tracegrad.trace.driver.region import weakened
+from tracegrad.trace.sources.describe import describe
 
 __all__ = ["cond", "switch"]
 

@@ -29,8 +29,8 @@ from tracegrad.control.values import (
 )
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.trace.describe import describe
-from tracegrad.trace.sizes import counting, limits
+from tracegrad.trace.ragged.symbolic_size import counting, limits
+from tracegrad.trace.sources.describe import describe
 
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
 

@@ -20,8 +20,8 @@ from tracegrad.logs import log
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.records import record
 from tracegrad.settings import settings
-from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.sources import Fixed, Item
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.sources.sources import Fixed, Item
 
 __all__ = ["Sizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
 

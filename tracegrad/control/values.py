@@ -13,9 +13,9 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.shape.linear import cast, full
-from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.endings import STEPS
-from tracegrad.trace.subtrace import Closed, Like, closed, weakened
+from tracegrad.trace.builder.abort import STEPS
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.driver.region import Closed, Like, closed, weakened
 
 __all__ = [
     "Recording", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded",

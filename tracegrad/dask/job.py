@@ -22,7 +22,7 @@ from tracegrad.derived import derived
 from tracegrad.errors import ShapeError, located
 from tracegrad.locks import new_lock
 from tracegrad.settings import settings
-from tracegrad.trace.describe import describe
+from tracegrad.trace.sources.describe import describe
 from tracegrad.traced import Traced
 from tracegrad.transforms import grad as reverse
 

@@ -14,8 +14,8 @@ from tracegrad.dask.job import How, Job, in_order, of_chunk
 from tracegrad.dask.partial import Partial, along_tree, finished, mean_of, sum_of
 from tracegrad.derived import check
 from tracegrad.errors import TraceError, located
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.describe import describe
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.sources.describe import describe
 from tracegrad.transforms.grad import positional, positions
 
 __all__ = ["chunk_of", "grad", "value_and_grad"]

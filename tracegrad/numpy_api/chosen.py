@@ -1,7 +1,8 @@
 """What a mask chooses: `x[mask]`, `x[mask] = v`, `np.nonzero` and its like, where the mask is not known while tracing.
 
 How many elements a mask chooses decides a shape, so it is asked for, once for each mask. Nothing is asked to replace
-elements by one value, or by values of the same mask. See `tracegrad.trace.spans` for what needs no number to read.
+elements by one value, or by values of the same mask. See `tracegrad.trace.ragged.ragged_array` for what needs no number
+to read.
 """
 
 from __future__ import annotations

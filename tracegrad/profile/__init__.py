@@ -23,7 +23,7 @@ from tracegrad.records import record
 from tracegrad.runtime.diagnostics.machine_peaks import Machine, machine
 from tracegrad.runtime.diagnostics.step_timer import timed
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
-from tracegrad.trace.describe import describe
+from tracegrad.trace.sources.describe import describe
 
 __all__ = ["Profile", "Step", "profile"]
 

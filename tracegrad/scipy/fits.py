@@ -13,7 +13,7 @@ from tracegrad.scipy.functions import OfVector, Residuals, compiled, of_scipy
 from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given, joined
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transforms.flat import inlined
 
 __all__ = ["curve_fit", "least_squares"]

@@ -16,7 +16,7 @@ from tracegrad.locks import cached_property
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.vectors import Vector, joined
 from tracegrad.scipy_api.registry import shadow_of
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transforms.flat import inlined
 
 __all__ = ["Both", "OfVector", "Residuals", "WithGradient", "checked", "compiled", "number", "of_scipy"]

@@ -14,7 +14,7 @@ from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given
 from tracegrad.solvers.blas_threads import threads_for
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder.builder import current_trace
 
 __all__ = ["minimize"]
 

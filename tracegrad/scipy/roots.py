@@ -8,7 +8,7 @@ from typing import Any
 from tracegrad import api
 from tracegrad.scipy.functions import OfVector, Residuals, compiled, number, of_scipy
 from tracegrad.scipy.vectors import Vector, as_given
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder.builder import current_trace
 
 __all__ = ["root", "root_scalar"]
 

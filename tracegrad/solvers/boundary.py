@@ -34,7 +34,7 @@ from tracegrad.solvers.host import Result, aside, plain_options, shaped
 from tracegrad.solvers.implicit import solution
 from tracegrad.solvers.integrate import bound_to
 from tracegrad.solvers.rows import flat, parts
-from tracegrad.trace.subtrace import closed
+from tracegrad.trace.driver.region import closed
 
 __all__: list[str] = []
 

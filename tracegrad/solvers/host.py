@@ -22,8 +22,8 @@ from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.shape.linear import cast
 from tracegrad.solvers.callbacks import Callback
-from tracegrad.trace.rules import RuleGraph
-from tracegrad.trace.subtrace import Closed, closed
+from tracegrad.trace.driver.closed_rules import RuleGraph
+from tracegrad.trace.driver.region import Closed, closed
 
 __all__ = ["Functions", "Result", "Starts", "WaysOf", "called", "plain_options", "shaped"]
 

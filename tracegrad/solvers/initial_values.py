@@ -20,7 +20,7 @@ from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.events import Event, Events
 from tracegrad.solvers.host import Result, plain_options, shaped
 from tracegrad.solvers.ode import NUMBER, System, solution
-from tracegrad.trace.subtrace import closed
+from tracegrad.trace.driver.region import closed
 
 __all__: list[str] = []
 

@@ -27,7 +27,7 @@ from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.host import Functions, WaysOf, aside, plain_options, shaped
 from tracegrad.solvers.roots import with_args
 from tracegrad.solvers.rows import flat, parts
-from tracegrad.trace.subtrace import weakened
+from tracegrad.trace.driver.region import weakened
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
 

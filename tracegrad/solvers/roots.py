@@ -16,7 +16,7 @@ from tracegrad.ops.elementwise.table import subtract
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import solution
-from tracegrad.trace.subtrace import weakened
+from tracegrad.trace.driver.region import weakened
 
 __all__ = ["bound", "real", "with_args"]
 

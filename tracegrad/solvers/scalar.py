@@ -17,7 +17,7 @@ from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.trace.subtrace import weakened
+from tracegrad.trace.driver.region import weakened
 
 __all__: list[str] = []
 

@@ -14,7 +14,7 @@ from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, aside, plain_options, shaped
 from tracegrad.solvers.integrate import bound_to, quad
-from tracegrad.trace.subtrace import weakened
+from tracegrad.trace.driver.region import weakened
 
 __all__: list[str] = []
 

@@ -16,9 +16,9 @@ from tracegrad.pickling import reference
 from tracegrad.torch.autograd.context import ARRAYS
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.trace.describe import Description, describe, signature_of
-from tracegrad.trace.inline import DERIVED
-from tracegrad.trace.sources import Attribute, Fixed, Source
+from tracegrad.trace.builder.inlinable import DERIVED
+from tracegrad.trace.sources.describe import Description, describe, signature_of
+from tracegrad.trace.sources.sources import Attribute, Fixed, Source
 from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
 
 __all__ = ["Call", "CustomRule", "keep", "kept"]

@@ -21,12 +21,12 @@ from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.core.op import lead
 from tracegrad.ops.shape.linear import fresh, full
-from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.describe import Description
-from tracegrad.trace.memories import require_not_remembered
-from tracegrad.trace.number import Number
-from tracegrad.trace.texts import require_none_read
-from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.sources.describe import Description
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.text_conversions import require_none_read
+from tracegrad.trace.values.tracer import Tracer
+from tracegrad.trace.world.memoized_results import require_not_remembered
 from tracegrad.transforms.written import Copies
 
 __all__ = [

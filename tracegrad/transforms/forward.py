@@ -25,9 +25,9 @@ from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import TapeCarrier
 from tracegrad.ops.shape.linear import full, zeros_like
-from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.describe import Description
-from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.sources.describe import Description
+from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat import FlatCall, FlatFunction, Tape, calling, is_array, on_tape, part_of, recorded, what
 
 __all__ = ["Point", "jvp", "linear", "linear_at", "transposing"]

@@ -23,9 +23,9 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.complex import conj
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.linear import full, zeros_like
-from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.describe import Description, describe, signature_of
-from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.sources.describe import Description, describe, signature_of
+from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat import (
     FlatCall,
     FlatFunction,

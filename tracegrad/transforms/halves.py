@@ -21,10 +21,10 @@ from tracegrad.ir import Graph, Node, replay, to_text
 from tracegrad.ir.builder import sliced
 from tracegrad.locks import cached_property
 from tracegrad.ops.shape.linear import broadcast_to
-from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.describe import describe
-from tracegrad.trace.guards import ValueGuard
-from tracegrad.trace.subtrace import emitted
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder.value_guards import ValueGuard
+from tracegrad.trace.driver.region import emitted
+from tracegrad.trace.sources.describe import describe
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
 from tracegrad.transforms.flat import FlatCall, inlined

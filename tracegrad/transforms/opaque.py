@@ -25,11 +25,11 @@ from tracegrad.settings import opaque as opaque_package
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.opaque import is_traced, key_of
 from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.trace.builtins import unshadowed
-from tracegrad.trace.describe import describe
-from tracegrad.trace.foreign import Opaque, State
-from tracegrad.trace.namespaces import contents
-from tracegrad.trace.refusals import draws
+from tracegrad.trace.proxies.builtin_proxies import unshadowed
+from tracegrad.trace.proxies.namespace_proxies import contents
+from tracegrad.trace.proxies.opaque_state import Opaque, State
+from tracegrad.trace.random.rejected_reads import draws
+from tracegrad.trace.sources.describe import describe
 
 __all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
 

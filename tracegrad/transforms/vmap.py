@@ -23,10 +23,10 @@ from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.shape.batching import picked, repeated, to_axis
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.describe import Description, describe
-from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
-from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.driver.region import Like, at_their_lines, closed, weakened
+from tracegrad.trace.sources.describe import Description, describe
+from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat import as_tensors, inlined
 
 __all__ = ["batched_call", "check_axes", "over_rows"]

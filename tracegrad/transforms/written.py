@@ -15,8 +15,8 @@ from tracegrad import tree
 from tracegrad.errors import UnsupportedError
 from tracegrad.ops.core.dispatch import TapeCarrier, TensorCarrier
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.shadow import unshadowed
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.proxies.function_proxies import unshadowed
 
 __all__ = ["Copies", "shared_by", "value_of"]
 

@@ -94,7 +94,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """The tree of this structure with these leaves; ShapeError when there are too few or too many.
 
     Dicts come back in the order in which their keys were inserted. Dataclasses come back with all their fields, without
-    a call of `__init__` or `__post_init__`; attributes that are not fields are not carried over.
+    a call of `reroll` or `__post_init__`; attributes that are not fields are not carried over.
 
     >>> unflatten(structure((0, {"a": 0})), [1, 2])
     (1, {'a': 2})

@@ -1,6 +1,7 @@
 """The windows of an array, as convolutions read them: each element of a window at its place beside that of the window.
 
-Nobody writes this op: sums of products of windows become it when they are recorded (`tracegrad.rolling.convolved`).
+Nobody writes this op: sums of products of windows become it when they are recorded
+(`tracegrad.reroll.convolution_idiom`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from tracegrad.records import record
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.progress import advance
-from tracegrad.trace.garbage import impatient
+from tracegrad.trace.builder.gc_pause import impatient
 
 __all__ = [
     "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",

@@ -25,10 +25,10 @@ import numpy as np
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.compile.jit import cpu_key, source_stamps
-from tracegrad.trace.describe import Description
-from tracegrad.trace.inline import DERIVED, Inlinable
-from tracegrad.trace.shadow import is_user_object
-from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
+from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
+from tracegrad.trace.proxies.function_proxies import is_user_object
+from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
+from tracegrad.trace.sources.describe import Description
 from tracegrad.tree import FIXED_KIND
 from tracegrad.tree.kinds import LEAF_KIND
 

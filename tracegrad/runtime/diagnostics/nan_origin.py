@@ -17,7 +17,7 @@ from tracegrad.ir import Graph, Node, evaluate
 from tracegrad.ir.replay import WATCHED
 from tracegrad.ops.core.forms import Fill
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.drawn import rewind
+from tracegrad.trace.random.draws import rewind
 
 __all__ = ["has_nan", "look", "origin", "raise_origin"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.trace.describe import signature_of
-from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.sources import Weak
+from tracegrad.trace.builder.inlinable import Inlinable
+from tracegrad.trace.sources.describe import signature_of
+from tracegrad.trace.sources.sources import Weak
 
 __all__ = ["ALONE", "Method"]
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from tracegrad.locks import new_lock
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.specializations import Specialization
-from tracegrad.trace.inline import DERIVED
-from tracegrad.trace.shadow import is_structural
-from tracegrad.trace.users import is_decorated
+from tracegrad.trace.builder.inlinable import DERIVED
+from tracegrad.trace.proxies.function_proxies import is_structural
+from tracegrad.trace.sources.code_origin import is_decorated
 
 __all__ = ["Family", "remembered"]
 

@@ -27,12 +27,12 @@ from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.saved import Packed, made_by, modified
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
 from tracegrad.torch.tape.tensor import of_array
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.drawn import again
-from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument
-from tracegrad.trace.templates import in_turn
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.effects.result_template import in_turn
+from tracegrad.trace.random.draws import again
+from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.sources import Argument
 from tracegrad.transforms.partition import partition
 from tracegrad.tree.kinds import kind_of
 

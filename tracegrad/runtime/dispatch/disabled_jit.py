@@ -37,13 +37,13 @@ from tracegrad.errors import (
 from tracegrad.runtime.diagnostics.nan_origin import look
 from tracegrad.runtime.dispatch.specializations import ROOM, Found, Interpreted, Path
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.drawn import rewind
-from tracegrad.trace.effects import Effect, set_attribute
-from tracegrad.trace.endings import STEPS, TURN_BY_TURN
-from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import on_call
-from tracegrad.trace.taken import require_nothing_taken
-from tracegrad.trace.trace import Trace, trace_call
+from tracegrad.trace.builder.abort import STEPS, TURN_BY_TURN
+from tracegrad.trace.driver.trace import Trace, trace_call
+from tracegrad.trace.effects.effects import Effect, set_attribute
+from tracegrad.trace.random.draws import rewind
+from tracegrad.trace.sources.consumed_iterators import require_nothing_taken
+from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.sources import on_call
 from tracegrad.transforms.written import shared_by, value_of
 
 if TYPE_CHECKING:

@@ -44,16 +44,16 @@ from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.program import Unplanned, compile_program
 from tracegrad.settings import jit_disabled, settings, unusual
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder import ESCAPED, current_trace
-from tracegrad.trace.describe import describe
-from tracegrad.trace.drawn import rewind
-from tracegrad.trace.garbage import patient
-from tracegrad.trace.guards import Answers
-from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.shadow import has_user_attributes
-from tracegrad.trace.signature import Binder, Call
-from tracegrad.trace.sources import CALLS, on_call
-from tracegrad.trace.trace import trace_call
+from tracegrad.trace.builder.builder import ESCAPED, current_trace
+from tracegrad.trace.builder.gc_pause import patient
+from tracegrad.trace.builder.inlinable import Inlinable
+from tracegrad.trace.builder.value_guards import Answers
+from tracegrad.trace.driver.trace import trace_call
+from tracegrad.trace.proxies.function_proxies import has_user_attributes
+from tracegrad.trace.random.draws import rewind
+from tracegrad.trace.sources.describe import describe
+from tracegrad.trace.sources.signature import Binder, Call
+from tracegrad.trace.sources.sources import CALLS, on_call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.closure_families import Family

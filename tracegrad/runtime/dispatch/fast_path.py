@@ -42,12 +42,12 @@ from tracegrad.runtime.execution.entry_callable import watching
 from tracegrad.runtime.execution.program import conformed
 from tracegrad.runtime.execution.strided_inputs import Lies
 from tracegrad.settings import unusual
-from tracegrad.trace.drawn import Drawn
-from tracegrad.trace.effects import NAMES, apart, statements
-from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import on_call
-from tracegrad.trace.templates import Node, Output
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.effects.effects import NAMES, apart, statements
+from tracegrad.trace.effects.result_template import Node, Output
+from tracegrad.trace.random.draws import Drawn
+from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.sources import on_call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape

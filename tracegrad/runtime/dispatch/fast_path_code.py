@@ -18,12 +18,12 @@ from tracegrad.runtime.dispatch.native_guards import exact
 from tracegrad.runtime.dispatch.native_unpacking import Container, arranged, container, in_order, is_flat
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch
 from tracegrad.settings import unusual
-from tracegrad.trace.assumed import Guard
-from tracegrad.trace.drawn import Drawn, Moved, put_back
-from tracegrad.trace.effects import Effect
-from tracegrad.trace.foreign import state_key
-from tracegrad.trace.signature import AnyGenerator, Call
-from tracegrad.trace.sources import Argument, Function, Global, Passed, Source
+from tracegrad.trace.effects.effects import Effect
+from tracegrad.trace.proxies.opaque_state import state_key
+from tracegrad.trace.random.draws import Drawn, Moved, put_back
+from tracegrad.trace.sources.signature import AnyGenerator, Call
+from tracegrad.trace.sources.sources import Argument, Function, Global, Passed, Source
+from tracegrad.trace.world.guards import Guard
 
 __all__ = ["Code", "NotSimple", "Then", "opened"]
 

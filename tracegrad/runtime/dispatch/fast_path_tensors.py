@@ -21,10 +21,10 @@ from tracegrad.runtime.dispatch.fast_path_code import Code, NotSimple, Then
 from tracegrad.torch.functions.matrix_errors import of_tensors
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views
-from tracegrad.trace.effects import Effect
-from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Source
-from tracegrad.trace.templates import TensorOutput
+from tracegrad.trace.effects.effects import Effect
+from tracegrad.trace.effects.result_template import TensorOutput
+from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.sources import Argument, Source
 
 __all__ = ["TensorCode"]
 

@@ -16,10 +16,10 @@ from functools import cache
 from typing import Any
 
 from tracegrad.runtime.execution.entry_callable import cell_offset, offset_of
-from tracegrad.trace.assumed import Guard
-from tracegrad.trace.sources import Argument, Attribute, Cell, Fixed, Global, Item, Source, Static
-from tracegrad.trace.state import Name
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.sources.sources import Argument, Attribute, Cell, Fixed, Global, Item, Source, Static
+from tracegrad.trace.sources.state_sources import Name
+from tracegrad.trace.world.guards import Guard
 
 __all__ = ["Place", "apart_of", "empty", "exact", "places_of"]
 

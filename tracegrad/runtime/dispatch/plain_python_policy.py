@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.runtime.dispatch.disabled_jit import eagerly
 from tracegrad.settings import unusual
-from tracegrad.trace.signature import Call
+from tracegrad.trace.sources.signature import Call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher

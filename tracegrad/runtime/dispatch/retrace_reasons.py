@@ -15,9 +15,9 @@ from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
 from tracegrad.logs import enabled, log
 from tracegrad.runtime.dispatch.plain_python_policy import MOST_FOR_ONE, MOST_UNMET
-from tracegrad.trace.guards import Answers, ValueGuard
-from tracegrad.trace.signature import Binder, Call
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.builder.value_guards import Answers, ValueGuard
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.sources.signature import Binder, Call
 
 __all__ = [
     "Warnings",
@@ -179,7 +179,7 @@ def _static_differences(binder: Binder, old: Sequence[Any], new: Sequence[Any]) 
 
 
 def _exactly(x: Any) -> str:
-    """The value behind what `tracegrad.trace.signature.exact` made of it, as Python writes it."""
+    """The value behind what `tracegrad.trace.sources.signature.exact` made of it, as Python writes it."""
     cls, value = x if not x or isinstance(x[0], type) else (None, x)
     if cls is None:
         return f"({', '.join(map(_exactly, value))}{',' if len(value) == 1 else ''})"

@@ -17,11 +17,11 @@ from tracegrad.runtime.execution.entry_callable import MISS, can_watch, release_
 from tracegrad.runtime.execution.numpy_executor import own_outputs
 from tracegrad.runtime.execution.program import Program, as_taken, compile_program, conformed
 from tracegrad.runtime.execution.strided_inputs import Lies, copied, lies_of, strides_of
-from tracegrad.trace.bases import views_of
-from tracegrad.trace.effects import apart
-from tracegrad.trace.guards import Answers, value_key
-from tracegrad.trace.signature import Binder, Call
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.builder.value_guards import Answers, value_key
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.effects.effects import apart
+from tracegrad.trace.sources.signature import Binder, Call
+from tracegrad.trace.world.view_bases import views_of
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape

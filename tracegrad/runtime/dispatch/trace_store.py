@@ -63,15 +63,15 @@ from tracegrad.runtime.persistence.serializer import (
 )
 from tracegrad.settings import settings
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.assumed import Assumptions
-from tracegrad.trace.guards import ValueGuard
-from tracegrad.trace.memory import Layout
-from tracegrad.trace.shadow import is_user_object
-from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Attribute, Fixed
-from tracegrad.trace.tape_effects import TapeTrace
-from tracegrad.trace.trace import Trace
-from tracegrad.trace.users import is_user_function
+from tracegrad.trace.builder.layout import Layout
+from tracegrad.trace.builder.value_guards import ValueGuard
+from tracegrad.trace.driver.tensor_effects import TapeTrace
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.proxies.function_proxies import is_user_object
+from tracegrad.trace.sources.code_origin import is_user_function
+from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.sources import Attribute, Fixed
+from tracegrad.trace.world.guards import Assumptions
 from tracegrad.transforms.halves import Half
 
 if TYPE_CHECKING:

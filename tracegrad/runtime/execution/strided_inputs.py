@@ -19,7 +19,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.shape.linear import broadcast_to, flip, reshape, slice, transpose
-from tracegrad.trace.memory import Layout
+from tracegrad.trace.builder.layout import Layout
 
 __all__ = ["Lie", "Lies", "Strides", "copied", "laid", "lies_of", "strides_of"]
 

@@ -1,4 +1,4 @@
-"""What is `varying` of a trace (`tracegrad.trace.endings`), as it is kept on disk.
+"""What is `varying` of a trace (`tracegrad.trace.builder.abort`), as it is kept on disk.
 
 Most of it is of loops, and told by places in traced code. That code is no object which other processes have: it is made
 of the user's, which they find.
@@ -12,9 +12,9 @@ from typing import Any
 
 from tracegrad.runtime.compile.fingerprint import Unkept, inner_codes
 from tracegrad.runtime.persistence.object_refs import Reader, Writer
-from tracegrad.trace.callees import marked
-from tracegrad.trace.elements import FORMS
-from tracegrad.trace.trace import Trace
+from tracegrad.trace.driver.trace import Trace
+from tracegrad.trace.loops.element_schema import FORMS
+from tracegrad.trace.rewriting.call_sites import marked
 
 __all__ = ["read_varying", "spell_varying"]
 

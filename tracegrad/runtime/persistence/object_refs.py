@@ -1,8 +1,8 @@
 """The objects that a trace begins from, as they are found again in another process: where they are, and what.
 
-A trace assumes something of *places* (`tracegrad.trace.sources`), which begin at objects: the namespace of a function,
-a cell, a class. Another process has none of these objects, but others at the same places. `Writer` makes a list of
-them: each with the way to it, from what is traced or from objects before it in the list, and what it is
+A trace assumes something of *places* (`tracegrad.trace.sources.sources`), which begin at objects: the namespace of a
+function, a cell, a class. Another process has none of these objects, but others at the same places. `Writer` makes a
+list of them: each with the way to it, from what is traced or from objects before it in the list, and what it is
 (`tracegrad.runtime.compile.fingerprint`). `Reader` goes along the list. It holds if at the end of each way there is an
 object that is the same, as far as a process can tell, and if those that were several are.
 
@@ -32,8 +32,10 @@ from tracegrad.runtime.compile.fingerprint import (
 )
 from tracegrad.runtime.persistence.pytree_fingerprint import registration
 from tracegrad.settings import settings
-from tracegrad.trace.shadow import is_user_object
-from tracegrad.trace.sources import (
+from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
+from tracegrad.trace.proxies.function_proxies import is_user_object
+from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
+from tracegrad.trace.sources.sources import (
     Alike,
     Argument,
     Attribute,
@@ -50,9 +52,7 @@ from tracegrad.trace.sources import (
     Variable,
     Weak,
 )
-from tracegrad.trace.state import Called, Context, Name, is_subclass, mapping_behind
-from tracegrad.trace.tape_effects import DefaultDtype, GradMode
-from tracegrad.trace.users import is_user_code, is_user_function
+from tracegrad.trace.sources.state_sources import Called, Context, Name, is_subclass, mapping_behind
 from tracegrad.tree import TreeDef
 from tracegrad.tree.kinds import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
 

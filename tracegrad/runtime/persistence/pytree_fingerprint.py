@@ -24,7 +24,7 @@ from tracegrad.runtime.compile.fingerprint import (
     plain,
     untouched,
 )
-from tracegrad.trace.users import is_user_code, is_user_function
+from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.tree.kinds import registered
 
 __all__ = ["registration"]

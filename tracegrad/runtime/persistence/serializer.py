@@ -18,11 +18,10 @@ from tracegrad.ir import parse
 from tracegrad.runtime.compile.fingerprint import Unkept
 from tracegrad.runtime.execution.image import require_plain
 from tracegrad.runtime.persistence.object_refs import Reader, Writer
-from tracegrad.trace.assumed import Guard
-from tracegrad.trace.effects import Effect
-from tracegrad.trace.guards import Capture
-from tracegrad.trace.outputs import partial
-from tracegrad.trace.templates import (
+from tracegrad.trace.builder.value_guards import Capture
+from tracegrad.trace.driver.outputs import partial
+from tracegrad.trace.effects.effects import Effect
+from tracegrad.trace.effects.result_template import (
     Call,
     EitherOutput,
     Found,
@@ -35,6 +34,7 @@ from tracegrad.trace.templates import (
     TensorOutput,
     View,
 )
+from tracegrad.trace.world.guards import Guard
 from tracegrad.transforms.halves import Half
 
 __all__ = ["Templates", "read_capture", "read_effect", "read_guard", "spell_capture", "spell_effect", "spell_guard"]

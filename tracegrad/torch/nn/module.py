@@ -2,7 +2,7 @@
 
 `Module` is what users derive from. It keeps three tables, of parameters, buffers and submodules, which attributes are
 sorted into as they are set; what goes through them is in `walks.py`, what is read from files and written to them in
-`state.py`, and what is called beside `forward` in `hooks.py`.
+`state_sources.py`, and what is called beside `forward` in `hooks.py`.
 
 The code of this folder runs in traces as a user's does: a trace sees what it reads and writes.
 """

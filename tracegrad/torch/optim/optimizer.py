@@ -69,7 +69,7 @@ class Optimizer:
             cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # A subclass that wraps another optimizer need not call `__init__`.
+        # A subclass that wraps another optimizer need not call `reroll`.
         self = super().__new__(cls)
         self._prepare()
         return self

@@ -474,7 +474,7 @@ def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
 
 
 def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
-    """A node of a class without `__init__`."""
+    """A node of a class without `reroll`."""
     node = _new(cls)
     node.edges, node.hooks, node.number = edges, None, next_number()
     return node

@@ -1,0 +1,150 @@
+"""Sums of products of windows, as convolutions are written: one product of all windows and all weights.
+
+    sum(x[:, i : i + h, j : j + w] @ weights[i, j] for i in range(m) for j in range(n))
+
+adds up products that are too small for BLAS, and copies a window for each of them. With the windows side by side it is
+one product, and so is either derivative. Sums round differently then, as those of a product do anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Node
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.linalg.contraction import matmul
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.shape.linear import concatenate, reshape, slice
+from tracegrad.reroll.offset_slices import Window, operands_of_all, window_of
+from tracegrad.reroll.thresholds import FEWEST_TURNS
+
+__all__ = ["Moved", "sums_of_windows"]
+
+ROOM = 1 << 25  # bytes for all windows, beyond which it is better to have them one by one
+
+Moved = Callable[[Node], Any]  # what a node has become, as a value
+
+
+class _Term(NamedTuple):
+    """A product of a window and a matrix."""
+
+    window: Window
+    weights: Node
+    shape: tuple[int, ...]  # of the result
+
+
+def sums_of_windows(nodes: Sequence[Node]) -> Mapping[Node, Callable[[Moved], Node]]:
+    """The sums among `nodes` that are convolutions, each with what writes it as one product."""
+    ops = [x.op for x in nodes]
+    if ops.count(matmul) < FEWEST_TURNS or slice not in ops:
+        return {}
+    readers = Counter([x for operands in operands_of_all(nodes) for x in operands])
+    found, seen = {}, set[Node]()
+    for node in reversed(nodes):
+        if node.op is add and node not in seen:
+            terms = _terms(node, readers, seen)
+            grid = _Grid.of(terms) if len(terms) >= FEWEST_TURNS else None
+            if grid is not None:
+                found[node] = grid.written
+    return found
+
+
+def _terms(node: Node, readers: Mapping[Node, int], seen: set[Node]) -> list[_Term]:
+    """What is added up, if all of it is products of windows; else nothing. The sums are `seen` then."""
+    terms: list[_Term] = []
+    while node.op is add and not is_literal(node.inputs[1]):
+        seen.add(node)
+        first, last = node.inputs
+        term = _term(last)
+        if term is None or (not is_literal(first) and readers[first] > 1):
+            return []
+        terms.append(term)
+        if is_literal(first):
+            return terms[::-1] if first == 0 else []
+        node = first
+    term = _term(node)
+    return [*terms, term][::-1] if term is not None else []
+
+
+def _term(node: Node) -> _Term | None:
+    made = _below(node)
+    if made.op is not matmul or len(made.operands) < 2:
+        return None
+    x, weights = made.operands
+    window = window_of(_below(x))
+    if window is None or window.mask is not None or len(weights.aval.shape) != 2:
+        return None
+    if x.aval.shape not in ((math.prod(window.sizes[:-1]), window.sizes[-1]), window.sizes):
+        return None
+    return _Term(window, weights, node.aval.shape)
+
+
+def _below(node: Node) -> Node:
+    """What a node is a reshape of."""
+    while node.op is reshape:
+        node = node.operands[0]
+    return node
+
+
+class _Grid(NamedTuple):
+    """Terms whose windows begin at the places of a grid, in its order."""
+
+    terms: list[_Term]
+    start: tuple[int, ...]
+    taps: tuple[int, ...]  # along each axis, how many windows begin at different places
+    gap: tuple[int, ...]  # and how far from each other
+
+    @staticmethod
+    def of(terms: list[_Term]) -> _Grid | None:
+        if not terms or not all(_alike(terms[0], term) for term in terms):
+            return None
+        terms = sorted(terms, key=lambda term: term.window.starts)
+        places = [sorted({term.window.starts[axis] for term in terms}) for axis in range(len(terms[0].window.sizes))]
+        gap = tuple(p[1] - p[0] if len(p) > 1 else 1 for p in places)
+        even = all(p == list(range(p[0], p[-1] + 1, g)) for p, g in zip(places, gap))
+        full = [term.window.starts for term in terms] == list(product(*places))
+        if not even or not full or len(places[-1]) > 1:
+            return None
+        first = terms[0].window
+        bytes_of_all = math.prod(first.sizes) * len(terms) * first.array.aval.dtype.itemsize
+        if bytes_of_all > ROOM:
+            return None
+        return _Grid(terms, first.starts, tuple(map(len, places)), gap)
+
+    def written(self, moved: Moved) -> Node:
+        """The sum as one product."""
+        window, weights = self.terms[0].window, self.terms[0].weights
+        *counts, channels = window.sizes
+        *taps, _ = self.taps
+        found = patches(
+            moved(window.array), counts=(*counts, 1), sizes=(*taps, channels), start=self.start,
+            step=(*window.step[:-1], 1), gap=(*self.gap[:-1], window.step[-1]),
+        )  # fmt: skip
+        together = reshape(found, shape=(math.prod(counts), len(self.terms) * channels))
+        total = matmul(together, self._weights(moved, weights.aval.shape[-1]))
+        return reshape(total, shape=self.terms[0].shape).node  # type: ignore[no-any-return]
+
+    def _weights(self, moved: Moved, columns: int) -> Any:
+        """All matrices, one below the other: as they lie, if they lie so."""
+        windows = [window_of(_below(term.weights)) for term in self.terms]
+        if all(w is not None and w.mask is None for w in windows) and len({w.array for w in windows if w}) == 1:
+            starts = [w.starts for w in windows if w]
+            (array, sizes), rank = (windows[0].array, windows[0].sizes), len(starts[0])  # type: ignore[union-attr]
+            lead = rank - 2
+            shape = array.aval.shape
+            whole = sizes[:lead] == (1,) * lead and sizes[lead:] == shape[lead:]
+            if lead > 0 and whole and starts == [(*at, 0, 0) for at in product(*map(range, shape[:lead]))]:
+                return reshape(moved(array), shape=(math.prod(shape[:-1]), columns))
+        return concatenate(*(moved(term.weights) for term in self.terms), axis=0)
+
+
+def _alike(first: _Term, other: _Term) -> bool:
+    a, b = first.window, other.window
+    return (a.array, a.sizes, a.step, first.shape, first.weights.aval) == (
+        b.array, b.sizes, b.step, other.shape, other.weights.aval,
+    )  # fmt: skip

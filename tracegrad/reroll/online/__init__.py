@@ -1,0 +1,1 @@
+"""Loop detection while a loop is traced."""

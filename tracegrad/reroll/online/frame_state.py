@@ -1,0 +1,473 @@
+"""Moments: the state of traced Python code where it asks for a truth, as far as what it does next depends on it.
+
+A jump of a frame's code asks, and nothing but the truth lies on the frame's stack. If the same jump of the same frame
+asks again, code has run in a circle; and if the state is the same then, but for the values of tracers, the same answer
+leads around the same circle. The state is that of the local and closure variables of the frame, of all that they lead
+to, and of what has been written outside. What is not understood (iterators, generators, Tensors, views that are made at
+computed places) has no moment.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import deque
+from collections.abc import Hashable, Iterable
+from functools import partial
+from operator import setitem
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_huge
+from tracegrad.ops.core.memory_order import is_row_major
+from tracegrad.ops.shape.linear import fresh, full
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
+from tracegrad.trace.bytecode.frame_locals import set_variables, variables
+from tracegrad.trace.effects.result_template import Same
+from tracegrad.trace.loops.appended_list import History, begin, lengths
+from tracegrad.trace.loops.control_flow import Place
+from tracegrad.trace.loops.indexed_list import Table
+from tracegrad.trace.loops.range_counter import number_of_loop
+from tracegrad.trace.loops.separate_views import Ends, has_views, take_apart
+from tracegrad.trace.loops.varying_scalars import SCALAR, trace_scalars
+from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.random.draws import Traced
+from tracegrad.trace.sources.code_origin import is_user_class
+from tracegrad.trace.sources.signature import exact
+from tracegrad.trace.values.container_proxies import Shadowed, real_of
+from tracegrad.trace.values.float_or_scalar import Either, is_float, of_a_loop
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.python_arithmetic import bounds
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = [
+    "Moment", "difference", "differing", "keep_bounds", "let_go", "moment", "widen", "widen_at_once",
+    "widen_bounds", "widen_entrance", "widen_kinds", "with_kinds",
+]  # fmt: skip
+
+# Arrays that are no tracers are compared by their bytes, up to so many.
+_MOST_BYTES = 1 << 20
+# The kinds of effects that give one name or key a value.
+_PUT = frozenset({"field", "attribute", "item"})
+# Among what is `varying`: numbers of local variables at a place, with bounds.
+_WIDE = "wide"
+# Or the kinds of floats, or whether the variable has an input or what was made of it.
+_KIND, _OWN = "kind", "own"
+_OF_NUMPY = (Tracer, Either)
+
+
+class _Strange(Exception):
+    """Something whose state is not understood: what it is, if that is known."""
+
+
+class Moment:
+    """What the state is: `words`, equal where the state is the same but for the values of tracers; the tracers, with
+    their nodes, and the bounds of those that are integers; and which words are numbers, in local variables (by name)
+    or elsewhere (by what puts another value there)."""
+
+    def __init__(self, builder: TraceBuilder, place: Place):
+        self.builder, self.place = builder, place
+        self.words: list[Any] = []
+        self.names: dict[int, tuple[str, Any]] = {}  # local variables, by where their words begin
+        self.tracers: list[Tracer] = []
+        self.numbers: dict[int, tuple[Any, Any]] = {}
+        self.floats: dict[int, tuple[str, Any]] = {}  # those in local variables, whatever their kind
+        self.integers: dict[int, tuple[str, tuple[int, int]]] = {}  # and these, known or not, with their bounds
+        self.flags: dict[int, tuple[str, Any]] = {}  # and truths
+        self._eithers: list[Either] = []
+        self._pinned: list[Any] = []  # whose identity is in a word
+        self._known: dict[int, tuple[int, Any]] = {}
+        self._alike: dict[Any, int] = {}
+        held = variables(place.frame)
+        self.lengths = lengths(held)
+        for name, x in sorted(held.items()):
+            if name in place.dead:
+                continue
+            self.names[len(self.words)] = name, x
+            self.words.append(name)
+            try:
+                self._add(x, name)
+            except _Strange:
+                raise _Strange(f"{name}, of type {type(x).__name__}, is not understood") from None
+        for counter in place.counters:
+            self.words.append(counter.step)
+            self._add(counter.stop)
+            self._add(counter.at, partial(setattr, counter, "at"))
+            for x in counter.held:
+                self._add(x)
+        self.drawn = builder.world.drawn
+        self.words.append(self.drawn)  # a turn that draws random numbers leads nowhere again, but by these states
+        self._add(builder.world.states)
+        writes = builder.world.writes
+        effects = [*writes.arrays(Same), *writes.effects(Same)]
+        putters = writes.putters() if any(e.kind in _PUT for e in effects) else {}
+        for effect in effects:
+            self.words.append((effect.kind, effect.holder.key, repr(effect.key)))
+            if isinstance(effect.piece, Same):
+                put = putters.get((effect.holder.key, effect.key)) if effect.kind in _PUT else None
+                self._add(effect.piece.value, put)
+            else:
+                for x in effect.piece.parts:
+                    self._add(x.value if isinstance(x, Same) else x)
+        self.size = len(self.words)
+        for either in self._eithers:
+            self._tracer(either.python)
+        self.settle()
+        self.ends = Ends(self.apart)
+        del self._known, self._alike, self._eithers
+
+    def settle(self) -> None:
+        """Take the values that the tracers have now."""
+        self.nodes = [x.node for x in self.tracers]
+        self.objects = {id(x): x.node for x in self.tracers}
+        self.numbered = list(map(id, self.tracers))
+        known = [self.builder.apart.get(x) for x in self.numbered]
+        self.apart = {k: x for k, x in enumerate(known) if x is not None and x.views}
+        self.asks = [x.asks for x in self.tracers]
+        self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
+
+    def follows(self, before: Moment) -> bool:
+        """Whether the state is that of `before`, but for the values of tracers: no more inputs have a part in how
+        these lie in memory."""
+        return self.words == before.words and not any(now & ~then for now, then in zip(self.asks, before.asks))
+
+    def is_within(self, before: Moment) -> bool:
+        """Whether the state follows `before`, with integers in the bounds of those."""
+        limits = [(x, y) for x, y in zip(self.bounds, before.bounds) if x is not None and y is not None]
+        return self.follows(before) and all(y[0] <= x[0] and x[1] <= y[1] for x, y in limits)
+
+    @property
+    def wide(self) -> tuple[Hashable, ...]:
+        """What begins the keys of variables that differ from turn to turn here."""
+        return (_WIDE, *self.place.instruction)
+
+    def exchange(self, numbers: list[int]) -> None:
+        """Put the numbers that these words are about where they are from."""
+        new = {}
+        for k in numbers:
+            put, x = self.numbers[k]
+            if type(put) is str:
+                new[put] = x
+            else:
+                put(x)
+        if new:
+            set_variables(self.place.frame, new)
+
+    def forget(self) -> None:
+        """Keep nothing alive."""
+        self.names = {}
+        self.tracers, self.numbers = [], {k: (None, x) for k, (_, x) in self.numbers.items()}
+        self.floats = {k: (name, type(x)) for k, (name, x) in self.floats.items()}
+        self.flags = {k: (name, None) for k, (name, _) in self.flags.items()}
+
+    def _add(self, x: Any, put: Any = None) -> None:
+        cls = type(x)
+        if put is not None and cls in (int, float) and not is_huge(x):
+            self.numbers[len(self.words)] = put, x
+        if type(put) is str and is_float(x):
+            self.floats[len(self.words)] = put, x
+        elif type(put) is str and not is_huge(x) and (cls is int or (cls is Number and x.dtype.kind == "i")):
+            self.integers[len(self.words)] = put, bounds(x)
+        elif type(put) is str and (cls is bool or (cls is Number and x.dtype.kind == "b")):
+            self.flags[len(self.words)] = put, x
+        if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
+            self.words.append(exact(x))
+            return
+        again = self._known.get(id(x))
+        if again is not None:
+            self.words.append(("again", again[0]))
+            return
+        self._known[id(x)] = len(self.words), x
+        if isinstance(x, Tracer):
+            self._tracer(x)
+        elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc | types.ModuleType):
+            self.words.append(("is", id(x)))  # what is done to it is an effect
+            self._pinned.append(x)
+        elif cls is types.FunctionType:
+            self._function(x)
+        else:
+            self._parts(cls, x)
+
+    def _tracer(self, x: Any) -> None:
+        _let_be(x.join())
+        plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
+        if x.builder is not self.builder or not plain:
+            raise _Strange
+        if isinstance(x, Either):
+            self._eithers.append(x)
+        alike = self._alike.setdefault(x.node, len(self.words))
+        self.words.append((type(x), x.aval, x.frozen, x.is_array and not x.shape, x.outside, alike))
+        self.tracers.append(x)
+        if x.origin is not None or has_views(x):
+            self._relatives(x)
+
+    def _relatives(self, x: Any) -> None:
+        """What shares memory with an array: all of them are values that turns change together, as updates bring what
+        they do to each, and they stay views of one another where the state has the same objects."""
+        if x.origin is not None:
+            if not x.origin.shared or x.origin.asks or x.origin.put is None or x.origin.starts:
+                raise _Strange
+            self.words.append(("of", id(x.origin)))
+            self._pinned.append(x.origin)
+            self._add(x.origin.base)
+        for view in [r() for r in x.views]:
+            if view is not None and id(view) not in self.builder.apart:
+                self._add(view)
+
+    def _function(self, f: Any) -> None:
+        self.words.append((f.__code__, id(f.__globals__)))
+        for part in (f.__defaults__, f.__kwdefaults__, {k: x for k, x in f.__dict__.items() if k != DERIVED}):
+            self._add(part)
+        for cell in f.__closure__ or ():
+            held = shadow.contents(cell)
+            self.words.append(held is shadow.EMPTY)
+            if held is not shadow.EMPTY:
+                self._add(held, partial(setattr, cell, "cell_contents"))
+
+    def _parts(self, cls: Any, x: Any) -> None:
+        """The parts of a container or an object that was made in the trace."""
+        made_by_users = is_user_class(cls) and not any(vars(c).get("__slots__") for c in cls.__mro__)
+        items: Any = enumerate(x) if cls in (list, deque) else x.items() if cls is dict else None
+        if cls in (list, deque, dict):
+            parts = [len(x), getattr(x, "maxlen", None)]
+        elif isinstance(x, tuple):
+            parts = [*x, *vars(x).values()] if hasattr(x, "__dict__") else list(x)
+        elif cls in _PARTS:
+            parts = _PARTS[cls](x)
+        elif isinstance(x, Inlinable) and isinstance(getattr(x, "fun", None), types.FunctionType):
+            self._pinned.append(x)
+            parts = [id(x), x.fun]  # type: ignore[attr-defined]
+        elif made_by_users and not isinstance(x, Inlinable):
+            parts, items, x = [len(vars(x))], vars(x).items(), vars(x)
+        else:
+            raise _Strange
+        self.words.append((cls, len(parts)))
+        for part in parts:
+            self._add(part)
+        for key, part in items or ():
+            if cls not in (list, deque):
+                self._add(key)
+            self._add(part, partial(setitem, x, key))
+
+
+def _of_array(x: Any) -> list[Any]:
+    if x.dtype.kind not in "biufc" or x.nbytes > _MOST_BYTES:
+        raise _Strange
+    return [str(x.dtype), x.shape, x.tobytes()]
+
+
+_PARTS: dict[Any, Any] = {
+    Traced: lambda x: [x.number],
+    History: lambda x: x.state,
+    Table: lambda x: x.state,
+    slice: lambda x: [x.start, x.stop, x.step],
+    np.ndarray: _of_array,
+    partial: lambda x: [x.func, x.args, x.keywords],
+    types.MethodType: lambda x: [x.__self__, x.__func__],
+    types.BuiltinFunctionType: lambda x: [
+        x.__name__, None if isinstance(x.__self__, types.ModuleType) else x.__self__
+    ],
+}  # fmt: skip
+
+
+def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment | None:
+    """The state at a place, where a loop is entered perhaps; None if it is not understood."""
+    try:
+        begin(builder, place)
+        trace_scalars(builder, place, _known(builder, place, SCALAR))
+        take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
+        return with_kinds(builder, place, Moment(builder, place))
+    except _Strange as strange:
+        builder.not_closed = str(strange) or "something outside that it has changed is not understood"
+        return None
+
+
+def _let_be(x: Any) -> None:
+    """Let a view of what nothing else holds, as a product of matrices is that was made in another shape, be no view."""
+    base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.asks else None
+    # Held by the origin, by this variable and by the call.
+    if base is None or base.origin is not None or base.outside or sys.getrefcount(base) != 3:
+        return
+    others = [view for r in base.views if (view := r()) is not None and view is not x]
+    if not others and is_row_major(x._place()):
+        x.origin = None
+
+
+def difference(before: Moment, now: Moment) -> str:
+    """What is not the same in the two states, for people."""
+    # Numbers may differ: those are made values of the loop.
+    other = [
+        k for k, (x, y) in enumerate(zip(before.words, now.words))
+        if x != y and not (k in before.numbers and k in now.numbers)
+    ]  # fmt: skip
+    k = other[0] if other else min(len(before.words), len(now.words)) - 1
+    found = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
+    if not found:
+        return "something outside is not the same in each turn"
+    at, name, x = found[-1]
+    grows = type(x) in (list, dict, deque) and k == at + 2  # behind the name and the class is the length
+    return f"the {type(x).__name__} {name} grows" if grows else f"{name} is not the same in each turn"
+
+
+# -- local variables ---------------------------------------------------------------------------------------------
+def let_go(place: Place) -> None:
+    """Let go of views in local variables that nothing reads any more: what they are of can be understood then."""
+    held = variables(place.frame)
+    gone = [name for name in place.dead if _has_view(held.get(name))]
+    if gone:
+        set_variables(place.frame, dict.fromkeys(gone))
+
+
+def _has_view(x: Any) -> bool:
+    if type(x) is tuple:
+        return all(isinstance(each, Tracer) for each in x) and any(map(_has_view, x))
+    return isinstance(x, Tracer) and x.origin is not None
+
+
+def widen(before: Moment, now: Moment) -> bool:
+    """If the states are the same but for numbers that can be others, make traced numbers of these."""
+    other = [k for k, (x, y) in enumerate(zip(before.words, now.words)) if x != y]
+    same_kinds = all(
+        k in before.numbers and k in now.numbers and type(before.numbers[k][1]) is type(now.numbers[k][1])
+        for k in other
+    )
+    if len(before.words) != len(now.words) or not other or not same_kinds:
+        return False
+    varying = now.builder.world.varying
+    for k in other:
+        (_, x), (put, y) = before.numbers[k], now.numbers[k]
+        low, high = _wider((x, x), (y, y)) if type(y) is int else (0, 0)
+        now.numbers[k] = put, number_of_loop(now.builder, y, low, high)
+        if type(put) is str:
+            varying.add((*now.wide, put, low, high))
+    now.exchange(other)
+    return True
+
+
+def widen_kinds(before: Moment, now: Moment, counts: bool, again: bool) -> bool:
+    """Whether the states are the same but for the kinds of floats: from now on those may be of either kind where the
+    loop is met again. If it does not count, that is for those which are of either kind once: its first turn differs.
+    If it does, or if states have differed here before (`again`), integers that are known in one of the states alone are
+    traced numbers from now on; in the latter case truths are, too."""
+    other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
+    floats = [k for k in other if k in before.floats and k in now.floats]
+    integers = [k for k in other if (counts or again) and k in before.integers and k in now.integers]
+    flags = [k for k in other if again and k in before.flags and k in now.flags]
+    if before.size != now.size or len(other) > len(floats) + len(integers) + len(flags):
+        return False
+    kinds = [k for k in floats if counts or again or Either in (before.floats[k][1], type(now.floats[k][1]))]
+    known: set[Hashable] = {(*now.wide, now.floats[k][0], _KIND) for k in kinds}
+    known |= {(*now.wide, now.flags[k][0], _KIND) for k in flags}
+    for k in integers:
+        name, (low, high) = now.integers[k]
+        known.add((*now.wide, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
+    found = not known <= now.builder.world.varying
+    now.builder.world.varying |= known
+    return found
+
+
+def widen_entrance(before: Moment, now: Moment) -> bool:
+    """Whether the states, that where a loop was entered and that behind its first turn, are the same but for what can
+    be made the same where it is entered: from now on it is, where the loop is met again."""
+    other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
+    # What was one object is two, if it is widened.
+    again = {k for k in other for x in other if before.words[k] == ("again", x)}
+    new = {_entered_wider(before, now, k) for k in other if k not in again}
+    if before.size != now.size or None in new or new <= now.builder.world.varying:
+        return False
+    now.builder.world.varying |= new
+    return True
+
+
+def _entered_wider(before: Moment, now: Moment, k: int) -> Hashable:
+    """What is `varying` if a local variable is widened where a loop is entered; None if that does not help."""
+    absent: tuple[Any, Any] = (None, None)
+    name, y = now.names.get(k - 1, absent)
+    number, kind, last = before.numbers.get(k, absent)[1], before.floats.get(k, absent)[1], type(y)
+    key = (*now.wide, name)
+    if kind is not None and is_float(y) and (kind is not last or kind is Either):
+        return (*key, _KIND) if kind in _OF_NUMPY or last in _OF_NUMPY else (*key, 0, 0) if kind is float else None
+    if type(number) is int and (last is int or (last is Number and y.dtype.kind == "i")):
+        return (*key, *_wider((number, number), bounds(y)))
+    return (*key, _OWN) if last in (Number, Tracer) and _is_another(before.words, now.words, k) else None
+
+
+def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
+    """Whether what had been an input, or the same as another variable, is something of its own now, and else alike."""
+    old, new = before[k], now[k]
+    old = before[old[1]] if type(old) is tuple and old[0] == "again" else old
+    known = type(old) is type(new) is tuple and len(old) == len(new) == 6
+    return known and old[:2] == new[:2] and old[3] == new[3] and not new[4] and bool(new[5] == k)
+
+
+def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
+    """The moment, with floats that may be of either kind for those which have differed in kind where this place was met
+    before, and traced truths for those which have differed."""
+    known = _known(builder, place, _KIND, anywhere=True)
+    new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
+    if not builder.world.truths:
+        new |= {put: _truth(x, builder) for put, x in now.flags.values() if put in known and type(x) is bool}
+    if not new:
+        return now
+    set_variables(place.frame, new)
+    return Moment(builder, place)
+
+
+def _truth(x: bool, builder: TraceBuilder) -> Any:
+    return builder.python_number(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag()).node)
+
+
+def widen_at_once(now: Moment) -> bool:
+    """Make traced numbers of those local variables that differed from turn to turn when this place was met before."""
+    known, found = _known(now.builder, now.place), []
+    for k, (put, x) in now.numbers.items():
+        if type(put) is str and put in known:
+            lows, highs = zip(*known[put])
+            now.numbers[k] = put, number_of_loop(now.builder, x, min(x, *lows), max(x, *highs))
+            found.append(k)
+    now.exchange(found)
+    return bool(found)
+
+
+def _known(builder: TraceBuilder, place: Place, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
+    """The local variables that differ from turn to turn at a place, or anywhere in the code, in this way, or else in
+    their numbers: with what is known of these."""
+    found: dict[str, list[Any]] = {}
+    code, number = place.instruction
+    for x in builder.world.varying:
+        here = isinstance(x, tuple) and x[:2] == (_WIDE, code) and (anywhere or x[2] == number)
+        if here and how == (x[4] if len(x) == 5 else ""):
+            found.setdefault(x[3], []).append(x[4:])
+    return found
+
+
+def differing(varying: Iterable[Hashable], place: Place, number: int) -> set[Hashable]:
+    """What is `varying` of the variables at another place of the code, if it is that at this one."""
+    code, at = place.instruction
+    return {(*x[:2], number, *x[3:]) for x in varying if isinstance(x, tuple) and x[:3] == (_WIDE, code, at)}
+
+
+def widen_bounds(before: Moment, now: Moment) -> bool:
+    """Whether integers have left their bounds: those get values of their own, with wider ones."""
+    found = False
+    for x, old, new in zip(now.tracers, before.bounds, now.bounds):
+        if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
+            x.node = fresh(x, tag=now.builder.new_tag()).node
+            now.builder.bounds[x.node] = _wider(old, new)
+            now.builder.of_loops.add(x.node)
+            found = True
+    return found
+
+
+def keep_bounds(before: Moment, now: Moment) -> None:
+    """Let integers have the bounds that they had, if those are wider: other turns may lead as far as there."""
+    for k, (x, old, new) in enumerate(zip(now.tracers, before.bounds, now.bounds)):
+        if old is not None and new is not None:
+            now.bounds[k] = now.builder.bounds[x.node] = min(old[0], new[0]), max(old[1], new[1])
+
+
+def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
+    """Bounds that hold for all that may follow, if they grow on the same side."""
+    return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1

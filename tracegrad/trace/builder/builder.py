@@ -1,0 +1,500 @@
+"""The builder of a trace: records ops on tracers, on the real values of the call that is being traced.
+
+While a region is recorded (`trace.subtrace`), its builder is `inner` of the one around it: what is done to values of
+the outer trace then is recorded in the region.
+
+Besides nodes it keeps what the recorded graph depends on: the arrays that came from outside (*captures*, inputs of the
+graph, found by identity), and the answers that Python code asked for (*value guards*: the node, the value seen and the
+user's line). A value that is asked for is computed from the real inputs by NumPy, only as far as it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal, supported
+from tracegrad.errors import READ_ONLY, TraceError, located, lost
+from tracegrad.ir import Node, Value, evaluate, recorder, recording
+from tracegrad.ir.builder import sliced
+from tracegrad.numpy_api.protocols import as_operand
+from tracegrad.ops import Carrier, Level, Op, TapeCarrier
+from tracegrad.ops.calls.failure import failure, failure_number
+from tracegrad.ops.shape.linear import full
+from tracegrad.trace.builder import hooks
+from tracegrad.trace.builder.abort import STEPS, Restarts, RunsPlainly
+from tracegrad.trace.builder.element_identity import Elements
+from tracegrad.trace.builder.layout import Memory
+from tracegrad.trace.builder.recording import ESCAPED, Recording
+from tracegrad.trace.builder.value_guards import IMPLICIT, NUMBERS, Capture, Spelled, ValueGuard, question, value_key
+from tracegrad.trace.bytecode.exception_regions import within_try
+
+__all__ = [
+    "ESCAPED",
+    "Capture",
+    "TraceBuilder",
+    "ValueGuard",
+    "current_trace",
+    "repeats",
+    "value_key",
+]
+
+
+# So many nodes of a loop may be left when loops are rolled.
+MOST_LEFT = 400
+
+
+class TraceBuilder(Recording):
+    """Records one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers` are
+    given to the first questions asked."""
+
+    def __init__(self, make: Any, number: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+        super().__init__(make)
+        self.make_number = number
+        self.captures: dict[int, Capture] = {}
+        self.guards: list[ValueGuard] = []
+        self._tensors: Any = None
+        self.inner: TraceBuilder | None = None
+        self.given_up: RunsPlainly | None = None
+        self.memory = Memory()
+        self.rules: list[Any] = []  # those that regions are recording
+        self._tags = 0
+        self._computed: dict[Node, Any] = {}
+        self._asked: dict[Node, np.ndarray[Any, Any]] = {}
+        self._answers = answers
+        # All answers given, in order; those that guards stand for have the number of the guard.
+        self.script: list[np.ndarray[Any, Any]] = []
+        self.settled: list[Node] = []  # whose values were taken for constants, since no input has a part in them
+        self.circles: Any = None
+        self.differentiated: list[Node] = []
+        self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted, or which check
+        self._foreseeing = False
+        self.makes_views = True  # whether results of ops are views where NumPy's are
+        self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
+        self.divided: dict[str, str] = {}  # by the user's line, what a loop keeps that is run in segments
+        self.not_closed = ""  # what is not understood of the state at the last question of a loop
+        self.replaced: set[Node] = set()  # what loops stand for since they were rolled
+        self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.values.python_arithmetic`
+        self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
+        self.turned: dict[Any, list[range]] = {}  # which nodes were recorded in loops that can be folded, by their keys
+        # Arrays that loops have instead of views, and those they are views of: see
+        # `tracegrad.trace.loops.separate_views`.
+        self.apart: dict[int, Any] = {}
+        # Arrays that are in a history (or are viewed there), with what is `varying` of a loop that has a list.
+        self.listed: dict[int, tuple[Any, Any]] = {}
+        self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.loops.appended_list`
+        self.elements = Elements()  # what they had
+        self.given: list[
+            Any
+        ] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.loops.indexed_list`
+        self.spelled = Spelled()
+        self.hashed: Any = None  # where, of a value that is being differentiated
+        self.told = -1  # how much was recorded when something was printed or logged last
+
+    outer: TraceBuilder | None = None  # the trace around this one, if it is a region
+
+    # What rolls loops among the nodes from some number on: gives the nodes that stand for those wanted, where they
+    # change. Set by `tracegrad.reroll`.
+    roll: Callable[[TraceBuilder, Sequence[Node], int], dict[Node, Node]] | None = None
+
+    # What has become constants, where arrays are computed while tracing: see `tracegrad.trace.values.constant_array`.
+    hosts: Any = None
+
+    # What makes loops while they are recorded, if traced code asks for a truth within one. Set by `tracegrad.reroll`.
+    find_circles: Any = None
+
+    # Functions that make arrays are given the builder where others are given a tracer.
+    level = Level.VALUE
+
+    # -- what Builder leaves to us --------------------------------------------------------------
+    def value(self, node: Node) -> Any:
+        made = self.make(self, node)
+        return self._input_as_outside(made) if node.op is None else made
+
+    def _input_as_outside(self, made: Any) -> Any:
+        """A tracer of an input, which lies in memory as the array outside does."""
+        made.outside = True
+        made.asks, made.stand_in = self.memory.of_input(made.node)
+        return made
+
+    def lift(self, x: Any) -> Any:
+        if is_literal(x):
+            return x
+        if isinstance(x, Value):
+            if x.builder is self and self.open:
+                return x
+            raise TraceError(located(ESCAPED))
+        if isinstance(x, np.ndarray):
+            return self.capture(as_operand(x, self)).value
+        if isinstance(x, TapeCarrier):
+            return self.lift(x.stored(None))  # type: ignore[attr-defined]
+        if isinstance(x, np.generic):
+            dtype = supported(x.dtype, "a NumPy scalar")
+            return full(shape=(), value=x.item(), dtype=dtype.name)
+        if isinstance(x, Carrier) and x.level is Level.SPAN:
+            return self.lift(x.exact())  # type: ignore[attr-defined]
+        raise TraceError(located(f"a value of type {type(x).__name__} cannot be recorded in a trace"))
+
+    def _lift(self, x: Any) -> Any:
+        return self.lift(x)
+
+    _constant = _lift
+
+    def gives_up(self, why: str) -> RunsPlainly:
+        """What ends the trace, to be raised; it ends also if code of the user's catches that."""
+        if self.outer is not None:
+            return self.outer.gives_up(why)
+        self.given_up = self.given_up or RunsPlainly(why)
+        return self.given_up
+
+    refusal = gives_up
+
+    def restarts(self, key: Any = None, why: str = "another trace is better") -> RunsPlainly:
+        """What ends the trace, for another one with `key` among what is varying."""
+        self.given_up = Restarts(why, key)
+        return self.given_up
+
+    def python_number(self, node: Node) -> Any:
+        """The node as a Python number. Where truths are compared by identity, one is asked for at once."""
+        made, world = self.make_number(self, node), self.world
+        if node.aval.dtype.kind != "b" or not world.open:
+            return made
+        if self.outer is not None and not (world.truths and self.knows(made)):
+            return made
+        if world.truths:
+            return bool(made)
+        world.gave_truths = True
+        return made
+
+    def close(self) -> None:
+        """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
+        self.open = False
+        self.nodes, self.captures, self.apart, self.listed, self.histories, self.given = [], {}, {}, {}, [], []
+        self.elements = Elements()
+        for part in (self._tensors, self.circles):
+            if part is not None:
+                part.close()
+        kept = (
+            self._nodes, self._computed, self._asked, self._places, self._avals, self.plans, self.results, self.bounds,
+            self.raising, self._failed, self.of_loops,
+        )  # fmt: skip
+        for memory in kept:
+            memory.clear()
+
+    def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return hooks.ragged_arrays().of_size(op, operands, params)
+
+    # -- Tensors ----------------------------------------------------------------------------------
+    @property
+    def tensors(self) -> Any:
+        """What the trace knows of Tensors (`trace.tensors`)."""
+        if self.outer is not None:
+            return self.outer.tensors
+        if self._tensors is None:
+            self._tensors = hooks.tensors().Tensors(self)
+        return self._tensors
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether there are Tensors from outside in the trace."""
+        return self._tensors is not None and self._tensors.any
+
+    # -- regions ----------------------------------------------------------------------------------
+    def here(self) -> TraceBuilder:
+        """The builder that records what is done to values of this trace: the innermost region under way, or itself."""
+        found = self
+        while found.inner is not None:
+            found = found.inner
+        return found
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """While something is recorded in this trace although a region of it is under way."""
+        inner, self.inner = self.inner, None
+        try:
+            with recording(self):
+                yield
+        finally:
+            self.inner = inner
+
+    def entered(self, tensor: Any) -> Any:
+        """What stands in this trace for the Tensor of a trace: itself."""
+        return tensor
+
+    def closed_rule(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """What to use for the derivative rule of a call (see `torch.autograd.in_graph`), and what it reads beside the
+        outputs and inputs: in a trace, the rule itself, which runs where a derivative is taken."""
+        return call.rule, ()
+
+    # -- inputs -----------------------------------------------------------------------------------
+    def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
+        """An input that a caller passes; `array` is its value in the call being traced."""
+        node = Node(None, (), (), self.aval(array.shape, array.dtype))
+        self.inputs.append(node)
+        self._computed[node] = array
+        self.memory.enter(node, array)
+        value = self._input_as_outside(kind(self, node))
+        if not array.flags.writeable:
+            value.frozen = READ_ONLY
+        return value
+
+    def new_tag(self) -> int:
+        """A number for `fresh` that this trace has not used."""
+        self._tags += 1
+        return self._tags
+
+    def capture(self, array: np.ndarray[Any, Any], source: Any = None) -> Capture:
+        """The input that stands for `array`; `source`, when known, says where to read it at each call."""
+        found = self.captures.get(id(array))
+        if found is None:
+            what = f"the array captured from {source}" if source else "an array used by the traced function"
+            dtype = supported(array.dtype, what)
+            node = Node(None, (), (), self.aval(array.shape, dtype))
+            self._computed[node] = array
+            self.memory.enter(node, array)
+            found = self.captures[id(array)] = Capture(array, self.value(node), node, source)
+            found.value.is_array = True
+        elif found.source is None:
+            found.source = source
+        # What no source leads to may be made anew by each call.
+        why = "" if found.source is not None else "an array that no name outside the traced function leads to"
+        found.value.frozen = why if array.flags.writeable else READ_ONLY
+        return found
+
+    def capture_number(self, x: Any, source: Any) -> Any:
+        """The input that stands for the number, Python's or NumPy's, that `source` holds."""
+        array = np.asarray(x)
+        node = Node(None, (), (), self.aval((), array.dtype))
+        self._computed[node] = array
+        make = self.make if isinstance(x, np.generic) else self.make_number
+        found = Capture(x, make(self, node), node, source, number=type(x))
+        self.captures[id(found)] = found
+        found.value.frozen = "a number from outside the traced function"
+        return self.python_number(node) if type(x) is bool else found.value
+
+    def cotangent(self, like: Any) -> Any:
+        """An input that stands for the cotangent of `like`."""
+        node = Node(None, (), (), like.aval)
+        self._computed[node] = np.ones(node.aval.shape, node.aval.dtype)
+        return self.value(node)
+
+    # -- values ------------------------------------------------------------------------------------
+    def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
+        """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
+        self.require_open()
+        if asked in NUMBERS and self.has_derivative(x.node):
+            raise lost(asked)
+        looks = asked == "bool()" and self.inner is None and self.find_circles is not None
+        circles = self.find_circles(self) if looks else None
+        with self.outside():
+            node = question(x, asked, self.compute(x.node)).node
+            node, known = (node, None) if circles is None else circles.meet(node)
+        if known is not None:
+            self.script.append(np.asarray(known))
+            return self.script[-1]
+        answer = self._asked.get(node)
+        if answer is None:
+            answer = self._answered(node, asked)
+        if circles is not None:
+            circles.answered(bool(answer.item()))
+        return answer
+
+    def holds(self, x: Any) -> bool:
+        """Whether the boolean `x`, which usually is True, is so in the call being traced; leaves an implicit guard."""
+        self.require_open()
+        answer = self._asked.get(x.node)
+        return bool(self._answered(x.node, IMPLICIT) if answer is None else answer)
+
+    def assume(self, node: Node) -> bool:
+        """Leave an implicit guard on a boolean that is not computed now; False if it is known not to hold."""
+        number = len(self.script)
+        answer = np.asarray(self._answers[number] if number < len(self._answers) else True)
+        self.script.append(answer)
+        self.guards.append(
+            ValueGuard(node, answer, value_key(answer), IMPLICIT, self.locate(), implicit=True, number=number)
+        )
+        return bool(answer)
+
+    def _answered(self, node: Node, asked: str) -> np.ndarray[Any, Any]:
+        """The answer to a question that has not been asked before, the one that is to be given or that of the call;
+        leaves a guard."""
+        number = len(self.script)
+        answer = np.asarray(self._answers[number]) if number < len(self._answers) else self.compute(node)
+        self._asked[node] = answer
+        self.script.append(answer)
+        implicit = asked is IMPLICIT
+        self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate(), implicit, number=number))
+        return answer
+
+    def goes_on(self, question: Node) -> bool:
+        """Whether a loop that counts has another turn; leaves a guard if an input has a part in it."""
+        answer = self._asked.get(question)
+        if answer is None:
+            inputs = {*self.inputs, *(c.node for c in self.captures.values() if c.source is not None)}
+            depends = question.depends_on(inputs)
+            answer = self._answered(question, "bool()") if depends else self.compute(question)
+        return bool(answer.item())
+
+    def retract(self, first: int) -> None:
+        """Take back the guards from this one on; a question asked again leaves another one."""
+        for guard in self.guards[first:]:
+            self._asked.pop(guard.node, None)
+        del self.guards[first:]
+
+    def knows(self, x: Any) -> bool:
+        """Whether the value of `x` can be asked for."""
+        return self.open and x.builder.open
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While code runs that is not recorded, on the values of the call being traced."""
+        with recording(None), self.world.writes.apart():
+            yield
+
+    @contextmanager
+    def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:
+        """While a function runs whose derivative with respect to `nodes` is wanted."""
+        before = self.differentiated
+        self.differentiated = [*before, *nodes]
+        try:
+            yield
+        finally:
+            self.differentiated = before
+
+    def derives(self) -> bool:
+        """Whether a derivative is under way, here or in a trace around."""
+        return bool(self.differentiated) or (self.outer is not None and self.outer.derives())
+
+    def sources(self) -> set[Node]:
+        """The nodes from which derivatives under way flow."""
+        return set(self.differentiated)
+
+    def has_derivative(self, wanted: Node) -> bool:
+        """Whether a derivative under way goes through the node."""
+        sources, seen, stack = self.sources(), set(), [wanted]
+        while sources and stack:
+            node = stack.pop()
+            if node in sources:
+                return True
+            carries = node.several or node.aval.dtype.kind in "fc"
+            if node not in seen and carries and (node.op is None or node.picks is not None or node.op.differentiable):
+                seen.add(node)
+                stack.extend(node.operands)
+        return False
+
+    def constant(self, x: Any) -> np.ndarray[Any, Any] | None:
+        """The value of `x` if no argument has a part in it, else None; a guard if captured variables have."""
+        seen, stack = {x.node}, [x.node]
+        while stack:
+            fresh = set(stack.pop().operands) - seen
+            seen |= fresh
+            stack.extend(fresh)
+        if not seen.isdisjoint(self.inputs):
+            return None
+        captured = any(c.node in seen for c in self.captures.values() if c.source is not None)
+        if captured:
+            return self.observe(x, "a boolean index")
+        self.settled.append(x.node)
+        return self.compute(x.node)
+
+    def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
+        """The value of a node in the call being traced."""
+        with recording(None):
+            found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
+        return found
+
+    def know(self, node: Node, value: Any) -> None:
+        """Take this for the value of a node in the call being traced."""
+        self._computed[node] = np.asarray(value)
+
+    def example(self, wanted: Node) -> np.ndarray[Any, Any]:
+        """A value that a node has in the call being traced, for what only asks for its kind: in a region, that of the
+        first turn."""
+        return self.compute(wanted)
+
+    def foresee(self, node: Node) -> None:
+        """Raise what a new node raises, if that is for traced code to catch; leaves a guard on whether it does."""
+        assert node.op is not None
+        if self._foreseeing:
+            return
+        if self.world.once or (node.op.form.foreseen and within_try()):
+            error = self.expect(node, node)
+            if error is not None:
+                self._failed[node] = error
+                raise error
+        elif not self.differentiated or node.op.form.checks:
+            self.raising.append(node)
+
+    def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:
+        """What stands for those of the nodes `wanted` that are computed by loops, when these are rolled."""
+        roll = None if STEPS in self.world.varying else type(self).roll
+        count = len(self.nodes)
+        new = {} if roll is None else roll(self, wanted, start)
+        if self.turned and roll is not None:
+            self._fold_what_is_left([new.get(x, x) for x in wanted], count)
+        if new:
+            # What was needed is computed by the loops now, which may raise themselves.
+            done = set(sliced([], self.nodes, list(new)).nodes)
+            self.raising = [node for node in self.raising if node not in done]
+        for old, node in new.items():
+            if old in self._computed:
+                self._computed[node] = self._computed[old]
+        return new
+
+    def _fold_what_is_left(self, wanted: Sequence[Node], count: int) -> None:
+        """Begin again, with a loop folded that was recorded turn by turn and could not be rolled; there were `count`
+        nodes before others were made of them."""
+        key, within = max(self.turned.items(), key=lambda x: sum(map(len, x[1])))
+        if key in self.world.varying or sum(map(len, within)) < MOST_LEFT:
+            return
+        others = set(self.nodes[:count]).difference(*[self.nodes[x.start : x.stop] for x in within])
+        if len(set(sliced([], self.nodes, wanted).nodes) - others) >= MOST_LEFT:
+            raise self.restarts(key)
+
+    def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
+        """The exception that a node raises for the values of the call being traced; leaves a guard."""
+        assert node.op is not None
+        error: Exception | None = None
+        try:
+            self.compute(node)
+        except Exception as found:  # whatever it is, Python would have raised it
+            error, unless_raises = found, None
+        operands = tuple([x if is_literal(x) else self.value(x) for x in node.inputs])
+        self._foreseeing = True
+        try:
+            number = failure(node.op, operands, dict(node.params)).node
+        finally:
+            self._foreseeing = False
+        seen = self._computed[number] = np.asarray(failure_number(error))
+        asked = f"whether {node.op.name} raises"
+        guard = ValueGuard(
+            number, seen, value_key(seen), asked, self.locate(), unless_raises=unless_raises, number=len(self.script)
+        )
+        self.script.append(seen)
+        self.guards.append(guard)
+        return error
+
+    def all_succeed(self) -> bool:
+        """Whether none of the operations recorded so far raises for the values of the call being traced."""
+        try:
+            for node in self.nodes:
+                if node.op is not None and node.op.form.raises:
+                    self.compute(node)
+        except Exception:  # whatever it is, Python would have raised it
+            return False
+        return True
+
+
+def current_trace() -> TraceBuilder | None:
+    """The trace under way in this thread."""
+    found = recorder()
+    return found if isinstance(found, TraceBuilder) else None
+
+
+def repeats() -> bool:
+    """Whether a trace is under way in this thread that other calls are to be answered from."""
+    trace = current_trace()
+    return trace is not None and trace.world.open and not trace.world.once

@@ -1,0 +1,21 @@
+"""Modules above this folder's values that values call: imported when they are first needed, and only by name."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+
+__all__ = ["ragged_arrays", "tensors"]
+
+
+@functools.cache
+def ragged_arrays() -> ModuleType:
+    """The module of arrays whose sizes are numbers of a loop."""
+    return importlib.import_module("tracegrad.trace.ragged.ragged_array")
+
+
+@functools.cache
+def tensors() -> ModuleType:
+    """The module of Tensors in a trace."""
+    return importlib.import_module("tracegrad.trace.driver.tensors")

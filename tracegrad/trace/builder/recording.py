@@ -1,0 +1,199 @@
+"""The nodes that a trace records, one for each operation: what most of the time of a trace goes to.
+
+What `tracegrad.ir.Builder` does for any graph is done here in one pass. Equal operations are one node, so a node is
+looked for by what it does: the op, the parameters, and the operands, a literal by what tells it from others.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval, Size
+from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
+from tracegrad.ir import Builder, Node, Value
+from tracegrad.ops import Op
+from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
+from tracegrad.quiet import USUAL, sprung, traps
+
+__all__ = ["ESCAPED", "Recording", "mark"]
+
+
+_NO_PLAIN_SIZES = (Value, Size)
+_BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of what NumPy's functions compute
+
+ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
+
+
+class Recording(Builder):
+    """A builder whose values `make` makes of nodes, and whose nodes know the user's lines."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+        self.open = True
+        self.world: Any = None
+        self._nodes: dict[Any, Node] = {}
+        self._places: dict[tuple[int, int], str] = {}
+        self._avals: dict[Any, Aval] = {}
+        self._failed: dict[Node, Exception] = {}
+        self.turn_began = 0  # how many nodes there were when the turn under way of a loop began
+        self.foresees = (
+            True  # whether loops may be taken for long because others were (`tracegrad.trace.loops.long_loop_hints`)
+        )
+        self.unfolded: set[Any] = set()  # the keys of loops that count and began turn by turn
+        self.sweeping = False  # whether it is a derivative's operations that are recorded, which NumPy never computes
+        self.plans: dict[Any, Any] = {}  # of `tracegrad.trace.values.fast_recording`
+        self.results: dict[Any, Any] = {}  # the avals of results, and of the operands, by whose identity they are found
+
+    def require_open(self) -> None:
+        """Raise unless the trace is under way."""
+        if not self.open:
+            raise TraceError(located(ESCAPED))
+
+    def gives_up(self, why: str) -> BaseException:
+        """What ends the trace, to be raised."""
+        raise NotImplementedError
+
+    def foresee(self, node: Node) -> None:
+        """Raise what a new node raises, if that is for traced code to catch."""
+        raise NotImplementedError
+
+    def spring(self, node: Node) -> None:
+        """Raise the floating-point error of an operation on arrays, where NumPy is asked to: in a call that is recorded
+        for itself alone."""
+        if self.sweeping or not (self.world.once and sprung()) or not isinstance(node.form, _BY_NUMPY):
+            return
+        assert node.op is not None
+        values = [x if type(x) in LITERALS else self.compute(x) for x in node.inputs]
+        node.op.impl(*values, **dict(node.params))
+
+    def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
+        """The value of a node in the call being traced."""
+        raise NotImplementedError
+
+    def tell_apart(self) -> None:
+        """Let what is computed from now on be nodes of its own, also where equal ones are there."""
+        self._nodes, self.turn_began = {}, len(self.nodes)
+
+    def locate(self) -> str:
+        if self.location:
+            return self.location
+        frame = user_frame()
+        if frame is None:
+            return ""
+        # Finding the line takes longer than all the rest.
+        at = (id(frame.f_code), frame.f_lasti)
+        place = self._places.get(at)
+        if place is None:
+            place = self._places[at] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return place
+
+    def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """`emit`, where a size is a value of the trace, or sizes are those of a Tensor."""
+        raise NotImplementedError
+
+    def aval(self, shape: tuple[int, ...], dtype: Any) -> Aval:
+        """The aval of this shape and dtype, one object for all equal ones."""
+        found = self._avals.get((shape, dtype))
+        if found is None:
+            found = self._avals[shape, dtype] = Aval(shape, dtype)
+        return found
+
+    def require_usual(self) -> None:
+        """Raise unless the trace is under way, and may go on."""
+        if not self.open:
+            self.require_open()
+        if traps() is not USUAL and sprung() and not self.world.once:
+            raise self.gives_up("NumPy is asked to raise floating-point errors")
+
+    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        self.require_usual()
+        inputs: list[Any] = []
+        avals: list[Any] = []
+        key: list[Any] = [op]
+        for x in operands:
+            if type(x) in LITERALS:
+                inputs.append(x)
+                avals.append(x)
+                key.append(mark(x))
+                continue
+            node = x.node if isinstance(x, Value) and x.builder is self else self.lift(x).node
+            inputs.append(node)
+            avals.append(node.aval)
+            key.append(node)
+        items: tuple[Any, ...] = ()
+        if params:
+            for v in params.values():
+                if type(v) is tuple:
+                    for n in v:
+                        if type(n) is not int and isinstance(n, Value):
+                            return self.sized(op, operands, params)
+                elif isinstance(v, _NO_PLAIN_SIZES):
+                    return self.sized(op, operands, params)
+            items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
+            key.append(marked(items))
+        node = self.recorded(op, inputs, avals, items, tuple(key))
+        if traps() is not USUAL and not all(type(x) in LITERALS or getattr(x, "weak", False) for x in operands):
+            self.spring(node)
+        return self.valued(node) if node.several else self.make(self, node)
+
+    def recorded(
+        self, op: Op, inputs: list[Any], avals: list[Any], items: tuple[Any, ...], key: tuple[Any, ...]
+    ) -> Node:
+        """The node that applies `op` to inputs of these avals, which is known by `key`: the one there is, or a new
+        one."""
+        node = self._nodes.get(key)
+        if node is None:
+            kind = (op, key[1 + len(inputs) :], *map(id, avals))
+            aval, _ = self.results.get(kind) or self._aval_of(op, avals, items, kind)
+            node = self._nodes[key] = Node(op, tuple(inputs), items, aval, self.location or self.locate())
+            self.nodes.append(node)
+            if node.form.raises:
+                self.foresee(node)
+        elif node in self._failed:
+            raise copy.copy(self._failed[node])
+        return node
+
+    def _aval_of(self, op: Op, avals: list[Any], items: tuple[Any, ...], kind: tuple[Any, ...]) -> Any:
+        """The aval of a result, noted by its `kind` with the avals of the operands, if none of these is a literal."""
+        if not op.on_complex:
+            require_real(op, avals)
+        aval: Any = op.aval(*avals, **dict(items))
+        if type(aval) is Aval:
+            aval = self.aval(aval.shape, aval.dtype)
+        if LITERALS.isdisjoint(map(type, avals)):
+            self.results[kind] = aval, avals
+        return aval, avals
+
+    def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
+        """As `require_usual` and `recorded`, of an op that never raises, whose result is known to be of this kind."""
+        if not self.open or traps() is not USUAL:
+            self.require_usual()
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = Node(op, inputs, items, aval, self.location or self.locate())
+            self.nodes.append(node)
+        return node
+
+
+def require_real(op: Op, avals: list[Any]) -> None:
+    """UnsupportedError for complex numbers among the operands of an op that has no rules for them."""
+    for x in avals:
+        if type(x) not in LITERALS and x.dtype.kind == "c":
+            raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
+
+
+def mark(x: Any) -> Any:
+    """What tells a literal from all others: 1, 1.0 and True are equal, and -0.0 equals 0.0."""
+    return x if type(x) is float and x and x == x else repr(x)
+
+
+def marked(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Parameters that are told from all others."""
+    for _, v in items:
+        if type(v) in LITERALS:
+            return tuple([(k, repr(v) if type(v) in LITERALS else v) for k, v in items])
+    return items

@@ -1,0 +1,94 @@
+"""What a recorded graph depends on: arrays from outside, and the answers to questions for values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.ir import Node
+from tracegrad.ops.elementwise.table import not_equal
+from tracegrad.ops.shape.linear import cast
+from tracegrad.records import record
+
+__all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "Spelled", "ValueGuard", "question", "value_key"]
+
+IMPLICIT = "whether Python's arithmetic is that of the machine"
+# The questions whose answer is a number to compute with, not a truth or an index.
+NUMBERS = frozenset({"float()", "complex()", "item()", "tolist()", "as_integer_ratio()"})
+
+
+@record(slots=True, eq=False)
+class Capture:
+    """An array (or Python number) from outside the trace: its value there, the node that stands for what it is when a
+    call begins, and where it is read from at each call (None: `array` itself)."""
+
+    array: Any
+    value: Any
+    node: Node
+    source: Any = None
+    number: type | None = None
+
+    def settle(self) -> Any:
+        """The array of the traced call, which is not kept when it can be read again."""
+        array = self.array
+        if self.source is not None:
+            self.array = None
+        return array
+
+
+@record(frozen=True, slots=True, eq=False)
+class ValueGuard:
+    """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`.
+
+    Where the result needs the node `unless_raises`, a program has no output for the guard: it fails if that fails.
+    """
+
+    node: Node
+    seen: np.ndarray[Any, Any]
+    key: Any
+    asked: str
+    location: str
+    implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
+    unless_raises: Node | None = None
+    number: int = 0  # among all answers that were given when the function was traced
+
+
+class Spelled(set[float]):
+    """The numbers in texts that code was given of values with a derivative (see
+    `tracegrad.trace.values.text_conversions`); and beside them the texts that round, and hashes, by which something may
+    be remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounded: set[str] = set()
+        self.hashes: set[int] = set()
+
+
+class Answers(NamedTuple):
+    """The answers to the first questions, as a program computed them that was traced with this `varying`: a trace with
+    another one may be asked other questions."""
+
+    given: tuple[Any, ...] = ()
+    varying: frozenset[Hashable] = frozenset()
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What Python code can tell of each."""
+        return tuple(map(value_key, self.given))
+
+
+def value_key(x: Any) -> Any:
+    """What two values of one node must share for Python code not to tell them apart."""
+    x = np.asarray(x)
+    return repr(x.item()) if x.ndim == 0 else x.tobytes()
+
+
+def question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
+    """The value that decides the answer: for `bool(x)` only whether x is zero, for `int(x)` only its whole part."""
+    if asked.startswith("bool") and x.dtype.kind != "b":
+        return not_equal(x, 0)
+    if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):
+        return cast(x, dtype="int64")
+    return x

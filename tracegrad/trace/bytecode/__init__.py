@@ -1,0 +1,1 @@
+"""CPython bytecode: instructions, exception regions, and local variables of frames."""

@@ -1,0 +1,1 @@
+"""The driver: it traces a call and closes the graph."""

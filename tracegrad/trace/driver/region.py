@@ -1,0 +1,418 @@
+"""Closed traces: from a function to a graph that can be a parameter of a node, without values.
+
+`closed(fn, args, what)` runs `fn` inside the trace under way, on tracers that stand for `args` and have no value. What
+it does is recorded in a graph of its own, a *region*. The region reads nothing from around it: a value of an enclosing
+trace that `fn` uses, or an array from outside of all traces, becomes an input of the region and is listed in
+`captured`; whoever applies the graph passes both, `(*leaves of args, *captured)`. Regions nest to any depth, and
+derivatives, traced functions and custom rules work in them as they do in a trace.
+
+A question for a value (`if`, `int`, an index) that depends on the arguments raises a `TraceError`, which names what to
+use instead; one that does not is answered by the trace around it. So does an update in place of an array from outside,
+and whatever keeps a value of a region for later. After an exception the trace around it is as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import LITERALS, Aval, aval_of, supported
+from tracegrad.errors import TraceError, UnsupportedError, located
+from tracegrad.ir import Graph, Node, Value, recording, replay
+from tracegrad.ir.builder import sliced
+from tracegrad.numpy_api.chosen import HOW_MANY
+from tracegrad.ops import Level, TensorCarrier
+from tracegrad.ops.shape.linear import full
+from tracegrad.records import record
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder.layout import UNKNOWN
+from tracegrad.trace.driver.closed_rules import ClosedRule, NotYet, RuleGraph
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
+
+# So often a rule is recorded that calls its own function, until it captures nothing that is new.
+_MOST_TURNS = 8
+_DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
+
+
+@record(frozen=True, slots=True, eq=False)
+class Closed:
+    """A function as a graph.
+
+    The inputs of `graph` are the leaves of the arguments and then one for each of `captured`, which are values of the
+    trace around it (tracers, and Tensors where the function read Tensors). Its outputs are the leaves of the result,
+    all of them arrays; `structure` is that of the result. `weak` and `tensors` say of each output whether it is a
+    Python number, and whether it is a Tensor.
+    """
+
+    graph: Graph
+    captured: tuple[Any, ...]
+    structure: tree.TreeDef
+    weak: tuple[bool, ...]
+    tensors: tuple[bool, ...]
+
+    @property
+    def avals(self) -> tuple[Aval, ...]:
+        """The shapes and dtypes of the outputs."""
+        return tuple([x.aval for x in self.graph.outputs])
+
+    def result(self, outputs: Sequence[Any]) -> Any:
+        """The result of the function, from the values of the outputs in a trace."""
+        leaves = [weakened(x) if weak else x for x, weak in zip(outputs, self.weak)]
+        return tree.unflatten(self.structure, leaves)
+
+
+class Like:
+    """A kind of argument: with this aval, as `x` is or a row of it, and a Tensor where `x` is one."""
+
+    __slots__ = ("aval", "of_tensor", "x")
+
+    def __init__(self, aval: Aval, x: Any):
+        self.aval, self.of_tensor, self.x = aval, isinstance(x, TensorCarrier), x
+
+
+def _example(like: Any) -> Any:
+    """A value that an argument of this kind has in the call being traced; None where there is none."""
+    if isinstance(like, Like):
+        whole, aval = _example(like.x), like.aval
+        if whole is None or whole.shape == aval.shape:
+            return None if whole is None else whole.astype(aval.dtype)
+        return whole[0] if len(whole) else None
+    x = like.array if isinstance(like, TensorCarrier) else like
+    if isinstance(x, Value):
+        return x.builder.example(x.node)  # type: ignore[attr-defined]
+    return None if isinstance(x, Aval) else np.asarray(x)
+
+
+def _has_derivative(like: Any, builder: TraceBuilder) -> bool:
+    """Whether a derivative flows through the argument of this kind."""
+    x = like.x if isinstance(like, Like) else like
+    x = x.array if isinstance(x, TensorCarrier) else x
+    return isinstance(x, Value) and builder.has_derivative(x.node)
+
+
+def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False, examples: int = 1) -> Closed:
+    """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
+
+    The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, an `Aval` or a `Like`;
+    Python numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result
+    are arrays or Python numbers; others are a `TraceError`. Unless calls run `fn` just `once`, as often as it is
+    recorded, what it does to objects from outside is an `UnsupportedError`. The graph will be computed for
+    a batch of so many `examples`.
+    """
+    outer = current_trace()
+    if outer is None:
+        raise TraceError(located(f"{what} cannot be recorded, because no trace is under way"))
+    with _region(outer.here(), what, examples) as region:
+        leaves, structure = tree.flatten(tuple(args))
+        inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
+        before = [] if once else outer.world.writes.places()
+        flat, shape = tree.flatten(outer.world.inline(fn)(*inside))
+        if not once:
+            _require_no_writes(outer.world.writes.places(), before, what)
+        outputs = [region.output(x, path) for x, path in zip(flat, tree.paths(shape, "the result"))]
+        new = region.rolled(outputs)
+        graph = sliced(region.inputs, region.nodes, [new.get(x, x) for x in outputs])
+        used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
+        captured = [(value, node) for value, node in region.captured.values() if node in used]
+        return Closed(
+            Graph((*graph.inputs, *(node for _, node in captured)), graph.nodes, graph.outputs),
+            tuple([value for value, _ in captured]),
+            shape,
+            tuple([type(x) in LITERALS or getattr(x, "weak", False) for x in flat]),
+            tuple([isinstance(x, TensorCarrier) for x in flat]),
+        )
+
+
+def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]], what: str) -> None:
+    known = {place for place, _ in before}
+    for place, text in now:
+        if place not in known:
+            raise UnsupportedError(
+                located(f"{what} changes {text}, which it would have to do at each turn: return the new value instead")
+            )
+
+
+def emitted(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """Record the nodes of `graph`, applied to these values, in the trace under way, as from the same lines of the
+    user's. Returns the outputs."""
+    with at_their_lines():
+        return replay(graph, operands)[0]
+
+
+@contextmanager
+def at_their_lines() -> Iterator[None]:
+    """While graphs are replayed into the trace under way, which tells its builder the lines that nodes come from."""
+    builder = current_trace()
+    assert builder is not None
+    before = builder.location
+    try:
+        yield
+    finally:
+        builder.location = before
+
+
+def weakened(x: Any) -> Any:
+    """The value of a trace as a Python number."""
+    return Number(x.builder, x.node) if isinstance(x, Tracer) else x
+
+
+@contextmanager
+def _region(outer: TraceBuilder, what: str, examples: int) -> Iterator[Region]:
+    region = Region(outer, what, examples)
+    outer.inner = region
+    try:
+        with recording(region):
+            yield region
+    finally:
+        outer.inner = None
+        region.close()
+
+
+class Region(TraceBuilder):
+    """Records what a function does to values that are not known, inside the trace `outer`."""
+
+    find_circles = None
+
+    def __init__(self, outer: TraceBuilder, what: str, examples: int):
+        super().__init__(outer.make, outer.make_number)
+        self.outer: TraceBuilder = outer
+        self.around, self.examples, self.spelled = outer, examples, outer.spelled
+        self.what = what
+        self.world, self.rules, self.memory = outer.world, outer.rules, outer.memory
+        # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
+        self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
+        self.likes: dict[Node, Any] = {}  # by the input that stands for an argument: what that is like
+
+    # -- inputs and outputs -------------------------------------------------------------------------
+    def parameter(self, like: Any) -> Any:
+        """What stands for an argument like this one."""
+        number = type(like) in _DTYPES
+        aval = Aval((), np.dtype(_DTYPES[type(like)])) if number else like if isinstance(like, Aval) else aval_of(like)
+        supported(aval.dtype, f"an argument of {self.what}")
+        node = Node(None, (), (), aval)
+        self.inputs.append(node)
+        self.likes[node] = like
+        value = self._standing(node, like, f"an argument of {self.what}")
+        array = value.array if isinstance(value, TensorCarrier) else value
+        array.asks = UNKNOWN if len(aval.shape) > 1 else 0
+        return value
+
+    def output(self, x: Any, path: str) -> Node:
+        """The node of a leaf of the result."""
+        if type(x) in _DTYPES:
+            x = full(shape=(), value=x, dtype=_DTYPES[type(x)])
+        if isinstance(x, TensorCarrier):
+            x = self.entered(x if x.level is Level.TRACED_TENSOR else self.tensors.of(x)).array
+        if not isinstance(x, Value | np.ndarray | np.generic) and getattr(x, "level", None) is not Level.SPAN:
+            raise TraceError(located(f"{self.what} must return arrays, but {path} is a {type(x).__name__}"))
+        node: Node = self.lift(x).node
+        return node
+
+    def lift(self, x: Any) -> Any:
+        self.require_open()
+        if isinstance(x, np.ndarray) or (isinstance(x, Value) and x.builder is not self):
+            value = self.outer.lift(x)
+            return self._from_outside(value, self.outer.value(value.node))
+        return super().lift(x)
+
+    def entered(self, tensor: Any) -> Any:
+        """What stands in this region for a Tensor of the trace: for one from outside, its value."""
+        if tensor.level is not Level.TRACED_TENSOR or tensor.array.builder is self:
+            return tensor
+        outside = self.outer.entered(tensor)
+        return self._from_outside(outside, outside)
+
+    def _from_outside(self, like: Any, value: Any) -> Any:
+        node = value.array.node if isinstance(value, TensorCarrier) else value.node
+        key = node, id(value) if isinstance(value, TensorCarrier) else 0
+        if key not in self.captured:
+            self.captured[key] = value, Node(None, (), (), node.aval)
+        made = self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
+        if isinstance(made, Tracer) and isinstance(like, Tracer):
+            made.lie_as(like)
+        return made
+
+    def _standing(self, node: Node, like: Any, frozen: str) -> Any:
+        weak = type(like) in _DTYPES or getattr(like, "weak", False)
+        value = (Number if weak else Tracer)(self, node)
+        value.frozen = frozen
+        value.is_array = getattr(like, "is_array", isinstance(like, np.ndarray))
+        if not isinstance(like, TensorCarrier) and not getattr(like, "of_tensor", False):
+            return value
+        from tracegrad.torch.tape import TracedTensor
+
+        return TracedTensor(value)
+
+    def capture(self, array: Any, source: Any = None) -> Any:
+        return self.outer.capture(array, source)
+
+    def closed_rule(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        # The rule runs at once, both ways: once the region is closed, what it reads is gone.
+        known = next((x for x in self.rules if x.key == call.key), None)
+        if known is not None:
+            known.called = True
+            return known.rule, known.captured
+        record = _RuleRecord(call, outputs, inputs)
+        self.rules.append(record)
+        try:
+            record.run()
+        finally:
+            self.rules.remove(record)
+        return record.rule, record.captured
+
+    def new_tag(self) -> int:
+        return self.outer.new_tag()
+
+    def locate(self) -> str:
+        return self.location or self.outer.location or super().locate()
+
+    def close(self) -> None:
+        self.open, self.nodes = False, []
+        memories = (
+            self._nodes, self._places, self._avals, self.plans, self.results, self._computed, self.captured,
+            self.bounds, self.likes,
+        )  # fmt: skip
+        for memory in memories:
+            memory.clear()
+
+    # -- questions ----------------------------------------------------------------------------------
+    def observe(self, x: Any, asked: str) -> Any:
+        known = self.known_outside(x.node)
+        if known is None:
+            raise TraceError(
+                located(f"{asked} of a value inside {self.what}, which has no value yet: {_instead(asked)}")
+            )
+        return self.outer.observe(known, asked)
+
+    def holds(self, x: Any) -> bool:
+        known = self.known_outside(x.node)
+        return True if known is None else self.outer.holds(known)
+
+    def knows(self, x: Any) -> bool:
+        return super().knows(x) and (x.builder is not self or self.known_outside(x.node) is not None)
+
+    def has_derivative(self, wanted: Node) -> bool:
+        if wanted not in {*self.inputs, *self.nodes, *(mine for _, mine in self.captured.values())}:
+            return self.outer.has_derivative(wanted)  # of the trace around this region
+        return super().has_derivative(wanted)
+
+    def sources(self) -> set[Node]:
+        found, outer = super().sources(), self.outer
+        if outer.derives():
+            found.update([mine for (theirs, _), (_, mine) in self.captured.items() if outer.has_derivative(theirs)])
+            found.update([mine for mine, like in self.likes.items() if _has_derivative(like, outer)])
+        return found
+
+    def constant(self, x: Any) -> Any:
+        known = self.known_outside(x.node)
+        return None if known is None else self.outer.constant(known)
+
+    def compute(self, wanted: Node) -> Any:
+        known = self.known_outside(wanted)
+        if known is None:
+            raise TraceError(located(f"the code needs the value of an array inside {self.what}, which has none yet"))
+        return self.outer.compute(known.node)
+
+    def foresee(self, node: Node) -> None:
+        pass  # there are no values to raise for
+
+    def spring(self, node: Node) -> None:
+        pass
+
+    def example(self, wanted: Node) -> Any:
+        for (theirs, _), (_, mine) in self.captured.items():
+            if mine not in self._computed and wanted.depends_on({mine}):
+                self._computed[mine] = self.outer.example(theirs)
+        for node, like in self.likes.items():
+            if node not in self._computed and wanted.depends_on({node}):
+                found = _example(like)
+                if found is None:
+                    return self.compute(wanted)
+                self._computed[node] = found
+        return super().compute(wanted)
+
+    def known_outside(self, node: Node) -> Any:
+        """The value in the trace around this region of a node that the arguments have no part in; else None."""
+        self.require_open()
+        if node.depends_on(set(self.inputs)):
+            return None
+        inputs = [mine for _, mine in self.captured.values()]
+        values = [self.outer.value(theirs) for theirs, _ in self.captured]
+        with self.outer.outside():
+            return self.outer.lift(emitted(sliced(inputs, self.nodes, [node]), values)[0])
+
+
+def _instead(asked: str) -> str:
+    """What to do instead of a question."""
+    if asked.startswith("bool"):
+        return (
+            "choose element by element with tg.where(condition, x, y), between computations with "
+            "tg.cond(condition, f, g, ...), and repeat while a condition holds with tg.while_loop"
+        )
+    if asked.startswith("int") or asked == "an index":
+        return (
+            "an array can be indexed by it as it is; for a number of turns use tg.fori_loop or tg.while_loop, and for "
+            "a choice tg.where or tg.cond"
+        )
+    if asked == "the size of an array":
+        return (
+            "arrays of a size that differs from turn to turn can be computed with element by element, summed, "
+            "multiplied and assigned where they are known to be of one size; for more, use an array of the greatest "
+            "size and tg.where"
+        )
+    if asked in ("a boolean index", HOW_MANY):
+        return (
+            "a shape would depend on it; what a mask chooses can be computed with element by element, reduced, and "
+            "written where the same mask is true; for more use tg.where(mask, x, 0) or the three-argument np.where"
+        )
+    return "compute with the value itself, and choose with tg.where or tg.cond"
+
+
+class _RuleRecord:
+    """The rule of a call while its graphs are recorded, and what they capture."""
+
+    def __init__(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]):
+        self.call, self.outputs, self.inputs = call, list(outputs), list(inputs)
+        self.key = call.key
+        self.rule = ClosedRule(call.name, len(inputs))
+        self.captured: list[Any] = []
+        self.called = False  # by its own rule, which then reads whatever is captured
+
+    def run(self) -> None:
+        for turn in itertools.count():
+            before, rule = len(self.captured), self.rule
+            if turn == _MOST_TURNS:
+                text = f"the rule of {self.call.name} calls it, and makes other arrays of constants each time"
+                raise UnsupportedError(located(f"{text}; make these outside of the function"))
+            rule.pushed = self.direction(self.call.push, self.inputs)
+            rule.pulled = self.direction(self.call.pull, self.outputs)
+            again = isinstance(rule.pushed, Exception)
+            first, rule.then = rule.pushed, self.direction(self.call.push, self.inputs) if again else rule.pushed
+            if isinstance(first, NotYet):
+                rule.pushed = rule.then
+            if not self.called or len(self.captured) == before:
+                break
+        rule.settle()
+
+    def direction(self, run: Callable[..., Any], moved: Sequence[Any]) -> Any:
+        kinds = [x.aval if x.dtype.kind in "fc" else None for x in moved]
+        try:
+            found = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}", once=True)
+        except Exception as error:  # which is raised where the derivative is taken
+            return error
+        known = {x.node: k for k, x in enumerate(self.captured)}
+        reads = [x.array if isinstance(x, TensorCarrier) else x for x in found.captured]
+        for x in reads:
+            if known.setdefault(x.node, len(self.captured)) == len(self.captured):
+                self.captured.append(x)
+        numbers = tree.unflatten(found.structure, range(len(found.avals)))
+        there = [k for k, number in enumerate(numbers) if number is not None]
+        return RuleGraph(found.graph, [known[x.node] for x in reads], there)

@@ -1,0 +1,247 @@
+"""Tensors in a trace: those that come from outside, what happens to them, and the derivative of what is returned.
+
+Each Tensor that a traced function is given, or reads, has one *stand-in*: a `TracedTensor` whose array is a tracer of
+an input of the graph. The tape inside the trace begins at the stand-ins. When the function has run, what became of them
+is an *effect* that every call repeats on the real Tensors: new values, a new gradient. And what is returned is swept
+backwards once, for cotangents that are further inputs: the *joint* graph of the forward and the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Node
+from tracegrad.records import record
+from tracegrad.torch.modes import DEFAULT, STATE
+from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
+from tracegrad.torch.tape.functional import leads_out, nodes_behind
+from tracegrad.torch.tape.tape import Node as TapeNode
+from tracegrad.torch.tape.tape import next_number
+from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
+from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
+from tracegrad.trace.effects.result_template import Piece
+from tracegrad.trace.sources.sources import Argument, Attribute, Fixed, Source
+
+__all__ = ["StandIn", "Tensors"]
+
+
+@record(slots=True, eq=False)
+class StandIn:
+    """A Tensor from outside: where it is found, what stands for it, and the node of its value."""
+
+    source: Source
+    tensor: Any
+    node: Node
+    edge: Any = None
+    grad: Any = None  # the stand-in of its gradient, if that was read and there is one
+    read: bool = False  # whether the gradient was read or replaced
+    hooks: list[tuple[Any, Any]] | None = None  # once these were read: where the hooks from outside are, and their keys
+
+    def replaces(self) -> None:
+        """The gradient is replaced, and nobody has read what it was."""
+        self.read, self.grad = True, _UNREAD
+
+
+_UNREAD = object()
+
+
+class _Given(TapeNode):
+    """What made a stand-in of a Tensor that is not a leaf: the tape outside. A pass that has to go on there ends the
+    trace: plain Python can."""
+
+    __slots__ = ("owner", "real")
+
+    def __init__(self, owner: Tensors, real: Tensor):
+        self.edges, self.hooks, self.number = (), None, next_number()
+        self.owner, self.real = owner, real
+
+    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+        raise self.owner.builder.gives_up("a backward pass in it goes on into what was recorded before")
+
+    def ends(self, wanted: Iterable[TapeNode]) -> None:
+        if self.owner.is_wanted_behind(self.real, wanted):
+            raise self.owner.builder.gives_up("a derivative in it is taken through what was recorded before")
+
+
+class Tensors:
+    """The stand-ins of one trace."""
+
+    def __init__(self, builder: Any):
+        self.builder = builder
+        self._known: dict[int, tuple[Any, StandIn]] = {}
+        self._ending = False  # whether what is returned is swept, whose cotangents meet the hooks outside
+
+    def close(self) -> None:
+        """End the trace: keep no Tensor alive."""
+        self._known.clear()
+
+    @property
+    def any(self) -> bool:
+        """Whether there are Tensors at all."""
+        return bool(self._known)
+
+    def argument(self, number: int, real: Tensor, node: Node) -> TracedTensor:
+        """The stand-in of the Tensor that is a leaf of the arguments; `node` is the input with its value."""
+        found = self._known.get(id(real))
+        if found is not None:
+            self.builder.world.assume(Argument(None, number), "same", found[1].source)
+            return found[1].tensor  # type: ignore[no-any-return]
+        return self._stand_in(real, Argument(None, number), node)
+
+    def captured(self, real: Tensor, source: Source) -> TracedTensor:
+        """The stand-in of a Tensor that was read from `source`."""
+        found = self._known.get(id(real))
+        if found is not None:
+            if found[1].source.key != source.key:
+                self.builder.world.assume(source, "same", found[1].source)
+            return found[1].tensor  # type: ignore[no-any-return]
+        world = self.builder.world
+        world.assume(Attribute(source, "requires_grad"), "equals", real.requires_grad)
+        world.assume(Attribute(source, "is_leaf"), "equals", real.is_leaf)
+        capture = self.builder.capture(real.array, Attribute(source, "array"))
+        return self._stand_in(real, source, capture.node)
+
+    def asks_default_dtype(self) -> None:
+        """What the trace does depends on the default dtype."""
+        self.builder.world.assume(DefaultDtype(None, ""), "equals", DEFAULT.dtype.name)
+
+    def known(self) -> list[tuple[Tensor, Source]]:
+        """The Tensors from outside that have stand-ins, and where they are found."""
+        return [(real, found.source) for real, found in self._known.values()]
+
+    def of(self, real: Tensor) -> TracedTensor:
+        """The stand-in of a Tensor that no source is known of."""
+        self.builder.require_open()
+        found = self._known.get(id(real))
+        if found is not None:
+            return found[1].tensor  # type: ignore[no-any-return]
+        if real.requires_grad and not leads_out(real):  # as what a pullback from outside has
+            real = real._like(real.array)
+        return self.captured(real, Fixed(real, "a Tensor"))
+
+    def _stand_in(self, real: Tensor, source: Source, node: Node) -> TracedTensor:
+        self.builder.world.assume(GradMode(None, ""), "equals", STATE.enabled)
+        tensor = TracedTensor(self.builder.value(node), real.requires_grad)
+        if getattr(real, "_is_param", False):
+            tensor._is_param = True  # type: ignore[attr-defined]
+        if not real.is_leaf:
+            tensor._edge = _Given(self, real)
+        found = StandIn(source, tensor, node)
+        tensor._outside = found
+        if tensor._requires:
+            found.edge = engine.edge_of(tensor)
+        self._known[id(real)] = (real, found)
+        return tensor
+
+    def is_wanted_behind(self, real: Tensor, wanted: Iterable[TapeNode]) -> bool:
+        """Whether the tape of a Tensor from outside leads to another one whose stand-in one of these nodes made."""
+        if self._ending:
+            return False
+        ends = {n: r for r, s in self._known.values() if s.edge is not None and r is not real for n in [s.edge[0]]}
+        nodes = [ends[n]._edge_of() for n in wanted if n in ends]
+        behind = {e[0] if type(e) is tuple else e for e in nodes}
+        return bool(behind) and not behind.isdisjoint(nodes_behind(real))
+
+    def grad_of(self, stand_in: StandIn) -> Any:
+        """The gradient that the Tensor had when the function was called, as a stand-in, or None."""
+        stand_in.read = True
+        real = next(r for r, s in self._known.values() if s is stand_in)
+        place = Attribute(stand_in.source, "grad")
+        if real.grad is None:
+            self.builder.world.assume(place, "equals", None)
+            return None
+        stand_in.grad = self.captured(real.grad, place)
+        return stand_in.grad
+
+    def hooks_of(self, stand_in: StandIn) -> None:
+        """Let the hooks that a leaf has outside run, before its own, in the passes of the traced code."""
+        if stand_in.hooks is not None or self._ending:
+            return
+        stand_in.hooks = []
+        real = next(r for r, s in self._known.values() if s is stand_in)
+        if real._hooks is None:
+            self.builder.world.assume(Attribute(stand_in.source, "_hooks"), "equals", None)
+            return
+        found = self.builder.world.translate(real._hooked, Attribute(stand_in.source, "_hooked"))
+        own = stand_in.tensor._leaf_hooks()
+        for held, hooks in zip((own.tensor.setdefault(0, {}), own.accumulated, own.before, own.after), found):
+            later = dict(held)
+            held.clear()
+            held.update(enumerate(hooks, -len(hooks)))
+            held.update(later)
+            stand_in.hooks += [(held, k) for k in range(-len(hooks), 0)]
+
+    def places(self, inputs: Sequence[Node]) -> tuple[tuple[Source, int], ...]:
+        """Where the Tensors are found, and the numbers of their values among the `inputs` (-1: not among them)."""
+        numbers = {x: k for k, x in enumerate(inputs)}
+        return tuple([(s.source, numbers.get(s.node, -1)) for _, s in self._known.values()])
+
+    def real_of(self, tensor: Any) -> StandIn | None:
+        """What `tensor` stands for, if it is a stand-in and nothing but that."""
+        found = getattr(tensor, "_outside", None)
+        return found if isinstance(found, StandIn) else None
+
+    # -- the end of a trace ----------------------------------------------------------------------------------------
+    def effects(self, template: Template, output: Callable[[Any, bool], Piece]) -> Iterator[Effect]:
+        """What has become of the stand-ins; `template` makes the template of a value, `output` that of a new Tensor,
+        with its derivative or without."""
+        for _, s in list(self._known.values()):
+            if s.tensor.array.node is not s.node:
+                derived = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
+                value = output(s.tensor, derived and s.tensor.requires_grad)
+                yield Effect("tensor", s.source, _updates(s.tensor), value)
+            if s.read and s.tensor._grad is not s.grad:
+                yield Effect("field", s.source, "grad", template(s.tensor._grad))
+
+    def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
+        """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and
+        where these are found; or, of all of them, why there are none."""
+        self._ending = True
+        wanted = [s for _, s in self._known.values() if s.edge is not None]
+        for held, k in [place for s in wanted for place in s.hooks or ()]:
+            del held[k]
+        cts = [self.builder.cotangent(x.array) for x in roots]
+        asked = len(self.builder.guards)
+        pairs = [(x._edge_of(), ct) for x, ct in zip(roots, cts)]
+        if not pairs or not wanted:
+            return [], [], [], ""
+        try:
+            _, found = engine.run(pairs, False, True, [s.edge for s in wanted])
+        except RuntimeError as error:
+            return [], [], [s.source for s in wanted], str(error)
+        for guard in self.builder.guards[asked:]:
+            if guard.node.depends_on({ct.node for ct in cts}):
+                raise UnsupportedError(
+                    located(
+                        f"{guard.asked} of a gradient of what a traced function returns: it is not known while the "
+                        "function runs",
+                        guard.location,
+                    )
+                )
+        reached = [(s, ct) for s, ct in zip(wanted, found) if ct is not None]
+        nodes = [self.builder.lift(ct if hasattr(ct, "node") else np.asarray(ct)).node for _, ct in reached]
+        return [ct.node for ct in cts], nodes, [s.source for s, _ in reached], ""
+
+
+def _updates(tensor: Any) -> int:
+    """How often a stand-in was updated in place."""
+    return max(1, tensor._counter[0] if tensor._counter is not None else 1)
+
+
+def _update(target: Any, times: int, new: Any) -> None:
+    """Write a new value into a Tensor, which the function updates so many `times`: its version counts them."""
+    if new._requires:
+        views.update(target, new)
+    else:
+        target._store(new.array)
+        views.bump(target)
+    if target._counter is not None:
+        target._counter[0] += times - 1
+
+
+STATEMENTS["tensor"] = "update_tensor(h, k, v)"
+NAMES["update_tensor"] = _update

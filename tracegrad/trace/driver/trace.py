@@ -1,0 +1,500 @@
+"""Tracing one call: from a function and the leaves of its arguments to a graph, its guards and its captures."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+import numpy as np
+
+import tracegrad.trace.values.fast_recording  # noqa: F401 (which gives tracers shorter ways)
+from tracegrad import tree
+from tracegrad.avals import is_constant
+from tracegrad.errors import (
+    DTypeError,
+    LostDerivativeError,
+    ShapeError,
+    TracegradError,
+    is_internal,
+    located,
+    uncaught,
+    user_file,
+)
+from tracegrad.ir import Graph, Node, recording
+from tracegrad.ir.builder import sliced
+from tracegrad.ops.core.forms import Gather, Scatter
+from tracegrad.ops.elementwise.table import logical_and, logical_not
+from tracegrad.records import record
+from tracegrad.settings import unusual
+from tracegrad.torch.modes import as_usual
+from tracegrad.trace.builder.abort import COMPUTED, FOLDED, TURN_BY_TURN, Attempts, Restarts, RunsPlainly
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.layout import Layout
+from tracegrad.trace.builder.value_guards import Answers, Capture, ValueGuard, value_key
+from tracegrad.trace.driver.outputs import Outputs
+from tracegrad.trace.driver.tensor_effects import TapeTrace
+from tracegrad.trace.effects.effects import Effect, writer
+from tracegrad.trace.effects.result_template import (
+    Filling,
+    Piece,
+    Same,
+)
+from tracegrad.trace.loops.appended_list import require_settled
+from tracegrad.trace.loops.indexed_list import require_kept
+from tracegrad.trace.loops.long_loop_hints import forget_short
+from tracegrad.trace.random.draws import is_generator, rewind
+from tracegrad.trace.random.methods import generator_of
+from tracegrad.trace.random.rejected_reads import read_up
+from tracegrad.trace.sources.consumed_iterators import is_read_up
+from tracegrad.trace.sources.describe import describe
+from tracegrad.trace.sources.signature import Call, Field, parts
+from tracegrad.trace.sources.sources import Argument, Attribute, Fixed, Item, Passed, Source, on_call
+from tracegrad.trace.values.constant_array import Constants
+from tracegrad.trace.values.exceptions import is_interrupt, is_of_loops, is_ours, is_plain, is_pythons
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.tracer import Tracer
+from tracegrad.trace.values.views import require_views
+from tracegrad.trace.world.guards import Assumptions
+from tracegrad.trace.world.memoized_results import note_written
+from tracegrad.trace.world.world import World
+
+__all__ = ["Trace", "trace_call"]
+
+_LEAVES = (np.ndarray, np.generic, float, int, complex)
+_DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
+
+
+@record(slots=True, eq=False)
+class Trace:
+    """What one call recorded.
+
+    The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
+    result and of the effects, and then one value for each guard that is `asked`. `checked` has instead of the implicit
+    guards one boolean, the last output: whether all of them are as assumed. `answer` is the template of the result.
+
+    Of each of the `groups` of containers, some are written to, and each has to be another object.
+
+    The `script` are the answers to all questions, in order, also those that no guard is about.
+
+    A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
+    """
+
+    graph: Graph
+    kinds: tuple[str, ...]
+    answer: Piece
+    effects: tuple[Effect, ...]
+    guards: tuple[ValueGuard, ...]
+    captures: tuple[Capture, ...]
+    world: Assumptions
+    arrays: int = field(default=0)
+    tape: TapeTrace | None = None
+    raised: str = ""
+    error: BaseException | None = None
+    layouts: tuple[Layout, ...] = ()
+    groups: tuple[tuple[Source, ...], ...] = ()
+    unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was left as it was recorded
+    divided: tuple[tuple[str, str], ...] = ()  # which loops keep too much for their derivative, and are divided
+    script: tuple[Any, ...] = ()
+    varying: frozenset[Hashable] = frozenset()  # when the trace began
+    write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
+
+    def fits(self, inputs: Sequence[Any]) -> bool:
+        """Whether the arrays lie in memory as the trace assumes; programs for row-major ones see that themselves."""
+        return not self.layouts or all(x.fits(np.asarray(inputs[x.number])) for x in self.layouts)
+
+    def input_names(self, arguments: Sequence[str]) -> list[str]:
+        """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
+        return [*arguments, *("" if c.source is None else _as_inside(c.source.path) for c in self.captures)]
+
+    @property
+    def implicit(self) -> bool:
+        """Whether there are implicit guards."""
+        return any(g.implicit for g in self.guards)
+
+    def asked(self, checked: bool) -> tuple[ValueGuard, ...]:
+        """The guards that the graph, or `checked`, has an output for."""
+        return tuple([g for g in self.guards if g.unless_raises is None and not (checked and g.implicit)])
+
+    def checked(self) -> Graph:
+        """The graph with one output for all implicit guards."""
+        nodes = list(self.graph.nodes)
+        every: Node | None = None
+        for guard in self.guards:
+            if not guard.implicit:
+                continue
+            holds = guard.node
+            if not guard.seen:
+                holds = Node(logical_not, (holds,), (), holds.aval)
+                nodes.append(holds)
+            if every is not None:
+                holds = Node(logical_and, (every, holds), (), holds.aval)
+                nodes.append(holds)
+            every = holds
+        assert every is not None
+        visible = self.graph.outputs[: self.arrays]
+        return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.asked(True)), every))
+
+    def can_fail(self, program: Any) -> bool:
+        """Whether what would raise where a guard is not asked for has been left in the program by the passes."""
+        unasked = {g.unless_raises for g in self.guards} - {None}
+        if not unasked:
+            return True
+        return bool(len(unasked) <= program.foreseen)
+
+    def diverges(self, values: Iterable[Any]) -> Answers | None:
+        """The answers to the first questions, up to the first that is another one than seen, given the `values` of the
+        guards; None if all are as seen."""
+        for guard, value in zip(self.guards, values):
+            if value_key(value) != guard.key:
+                return Answers((*self.script[: guard.number], value), self.varying)
+        return None
+
+    def answers(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
+        """The values of all guards, from the outputs of a call of `graph`, or `checked`, that has not failed."""
+        values, asked = iter(outputs[self.arrays :]), set(self.asked(checked))
+        return (next(values) if g in asked else g.seen for g in self.guards)
+
+    def finish(self, outputs: Sequence[Any], tensor: Any = None, effects: bool = True) -> Any:
+        """The value of the function, from the outputs of the program; repeats the effects."""
+        call = Filling(outputs, tensor)
+        result = self.answer.make(call)
+        if effects and self.effects:
+            if self.write is None:
+                self.write = writer(self.effects)
+            holders, values = [e.holder.read() for e in self.effects], [e.piece.make(call) for e in self.effects]
+            self.write(holders, values)
+        return result
+
+    def mixes(self) -> bool:
+        """Whether containers are one object that were several when the function was traced. Within `on_call`."""
+        return any(len({id(source.read()) for source in group}) < len(group) for group in self.groups)
+
+    @property
+    def written(self) -> list[Any]:
+        """The sources of the arrays that each call writes to."""
+        return [source for e in self.effects if (source := e.memory) is not None]
+
+
+def _as_inside(path: str) -> str:
+    """`path` as the code of a method has it, which calls `self` what a caller reaches as `model.call.__self__`."""
+    _, method, rest = path.rpartition(".__self__")
+    return f"self{rest}" if method else path
+
+
+def trace_call(
+    fun: Callable[..., Any],
+    body: Any,
+    call: Call,
+    answers: Answers | None = None,
+    varying: set[Hashable] | None = None,
+    shared: bool = False,
+) -> Trace:
+    """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
+
+    `answers` are what the first questions for values are answered with, where a compiled program has computed them;
+    floats from the sources with keys in `varying` become inputs. A trace that is `shared` holds for other functions of
+    equal code too: it reads what they read of the function of the call.
+
+    Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line. What it has
+    printed is held back in `world.printed`, until it is known whether the call ends with this trace.
+    """
+    asked = set() if varying is None else varying
+    attempts, endless = Attempts(), None
+    while True:
+        now = frozenset(asked)
+        given = answers.given if answers is not None and answers.varying == now else ()
+        found = _trace_call(fun, body, call, given, asked, shared, endless)
+        late = found.world.late if isinstance(found, Trace) else found
+        if isinstance(late, Restarts):
+            endless = attempts.again(late, now, asked)
+            continue
+        assert isinstance(found, Trace)
+        found = found if late is None else _given_up(found, str(late))
+        # What a trace knows of loops from others is as if it had been known when it began.
+        found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
+        forget_short(asked)
+        return found
+
+
+def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Put what stands for generators of random numbers in their places, and note what the arguments are."""
+    places: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))]
+    places += [(kwargs, name) for name in kwargs]
+    ways = set(call.generators)
+    for several, place in places:
+        several[place] = _shown(world, several[place], Passed(None, place), (place,), ways)
+    for several, place in places:
+        source = Passed(None, place)
+        if (place,) in ways:
+            continue
+        if id(source.read()) in world.containers.known:
+            several[place] = world.containers.handed(source.read(), source)
+            continue
+        for copy in world.writes.passed(several[place], source):
+            world.containers.enter(copy)
+
+
+def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Collection[Any]) -> Any:
+    """The same container, with what stands for generators in it in their places; those at the end of these `ways` may
+    be any of their class."""
+    if is_generator(x):
+        return generator_of(world, x, source if way in ways else Fixed(x, "a random generator"))
+
+    def inside(key: Any, each: Any) -> Any:
+        place = Attribute(source, key.name) if type(key) is Field else Item(source, key)
+        return _shown(world, each, place, (*way, key), ways)
+
+    new = [(key, each, inside(key, each)) for key, each in parts(x)]
+    if all(each is shown for _, each, shown in new):
+        return x
+    if isinstance(x, tuple):
+        return tuple.__new__(type(x), [shown for _, _, shown in new])
+    for key, _, shown in new:
+        object.__setattr__(x, key.name, shown) if type(key) is Field else operator.setitem(x, key, shown)
+    return x
+
+
+def _trace_call(
+    fun: Callable[..., Any],
+    body: Any,
+    call: Call,
+    answers: Sequence[Any],
+    varying: Collection[Hashable],
+    shared: bool,
+    endless: RunsPlainly | None,
+) -> Trace | Restarts:
+    """As `trace_call`; or what asks for another trace instead. Where those are `endless`, the call runs plainly."""
+    rewind(call)
+    builder = TraceBuilder(Tracer, Number, answers)
+    builder.foresees = not answers  # which are those of a trace that knew what is `varying`
+    if TURN_BY_TURN in varying:
+        builder.find_circles = None
+    if COMPUTED not in varying:
+        builder.hosts = Constants()
+    builder.world = world = World(builder, varying, fun if shared else None)
+    with recording(builder):
+        leaves = [world.passed(x, i, _argument(builder, call, i, x)) for i, x in enumerate(call.leaves)]
+    args, kwargs = call.rebuild(leaves)
+    block = object()
+    unusual[block] = None
+    try:
+        with recording(builder), on_call(call), as_usual():
+            _pass(world, call, args, kwargs)
+            if endless is not None:
+                raise endless
+            with uncaught():
+                result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
+            disturbed = world.natives.disturbed()
+            if disturbed or builder.given_up is not None:
+                raise builder.gives_up(disturbed)
+            require_settled(builder.histories)
+            return _finish(builder, world, call, result)
+    except (KeyboardInterrupt, GeneratorExit):
+        world.printed.release()
+        raise
+    except Restarts as restart:
+        restart.place = _place(restart)
+        world.natives.rewind()
+        return restart.with_traceback(None)
+    except BaseException as error:
+        loops = builder.circles is not None and builder.circles.found
+        if loops and is_of_loops(error):
+            # It may be about what the loops leave, which are no constants, or about the turn after their last.
+            world.natives.rewind()
+            return Restarts("what loops leave is asked for", TURN_BY_TURN)
+        _require_answer(error, world, fun, call)
+        return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
+    finally:
+        unusual.pop(block, None)
+        with on_call(call):
+            world.close()
+
+
+def _require_answer(error: BaseException, world: World, fun: Any, call: Call) -> None:
+    """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
+    if world.once:
+        call.writes = world.changed
+    if isinstance(error, RunsPlainly):
+        return
+    # What NumPy refuses too, and PyTorch of Tensors, they refuse after what was done before.
+    own = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
+    theirs = isinstance(error, ShapeError | DTypeError) or not isinstance(error, own)
+    ours = is_ours(error) and not (theirs and _has_acted(world, call))
+    if ours:
+        _name_location(error, describe(fun))
+    if ours or is_interrupt(error):
+        rewind(call)
+        if not world.once or isinstance(error, LostDerivativeError):  # else the call runs on the tape
+            world.printed.release()
+        world.natives.rewind()
+        raise error
+
+
+def _has_acted(world: World, call: Call) -> bool:
+    """Whether the traced code has done something that lasts: who calls it may catch what it raises then."""
+    told = world.printed.texts or (world.once and world.builder.told >= 0)  # else the call as it is tells it again
+    return bool(told or world.changed or call.drawn or world.natives.disturbed() or world.natives.wrote)
+
+
+def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
+    tensor = call.tensors.get(i)
+    if tensor is not None:
+        return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
+    if is_constant(x) or not isinstance(x, _LEAVES):  # a constant of this trace, whose input is not used
+        builder.argument(Number, np.asarray(0))
+        return read_up(x, f"argument {i}") if is_read_up(x) else x
+    if type(x) in _DTYPES:
+        found = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
+        return builder.python_number(found.node) if type(x) is bool else found
+    value = builder.argument(Tracer, np.asarray(x))
+    unusual = call.key[1][i][2:]
+    value.is_array = unusual != (np.generic,)
+    if value.is_array:
+        builder.world.natives.classes_of_arrays.update(unusual)
+        builder.world.writes.array(value, Argument(None, i))
+    return value
+
+
+def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
+    if world.once:
+        builder.guards.clear()  # which no other call is to hold for
+    made = Outputs(builder, world)
+    answer, done = made.of_call(result)
+    bases = made.views()
+    if bases:
+        made = Outputs(builder, world, bases)
+        answer, done = made.of_call(result)
+    require_kept(builder, made.handed)
+    require_views(builder, made.handed)
+    outputs, roots = made.nodes, made.roots
+    untaken = list(builder.raising)
+    cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
+    guards = _settled(builder, outputs, untaken)
+    new = builder.rolled([*outputs, *(g.node for g in guards), *cotangents])
+    if new:
+        outputs, cotangents = ([new.get(x, x) for x in nodes] for nodes in (outputs, cotangents))
+        guards = tuple([replace(g, node=new.get(g.node, g.node)) for g in guards])
+    asked = [g.node for g in guards if g.unless_raises is None]
+    arguments = list(builder.inputs)
+    captures = list(builder.captures.values())
+    inputs = [*arguments, *(c.node for c in captures)]
+    joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
+    if captures:
+        used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
+        written = {source.key for e in done if (source := e.memory) is not None}
+        # Where arrays are written, any other that has been read may share their memory (see `Path.overlaps`).
+        used |= {c.node for c in captures if c.source is not None and c.number is None and written}
+        unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
+        world.saw(unused)
+        captures = [c for c in captures if c not in unused]
+        inputs = [*arguments, *(c.node for c in captures)]
+    if cotangents:
+        graph = sliced(inputs, builder.nodes, [*outputs, *asked])
+    else:
+        graph = Graph(tuple(inputs), joint.nodes, joint.outputs)
+    kinds = _kinds(call, captures)
+    tape = None
+    if builder.has_tensors or made.tensors:
+        tape = TapeTrace(
+            builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]),
+            Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
+        )  # fmt: skip
+    world.rewritten = frozenset(e.place for e in done)
+    note_written(call.function, world.rewritten)
+    return Trace(
+        graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
+        layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
+        unrolled=tuple(builder.unrolled.items()), divided=tuple(builder.divided.items()), script=tuple(builder.script),
+    )  # fmt: skip
+
+
+def _ended(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
+    """The trace of one call that has ended in an exception, with what it has done until then."""
+    error.args = tuple(tree.map(lambda x: x.shown() if isinstance(x, Tracer) else x, list(error.args)))
+    with recording(builder), on_call(call), as_usual():
+        trace = _finish(builder, world, call, None)
+    trace.error = error
+    return trace
+
+
+def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
+    """The guards, with one for each of the nodes `raising` that the outputs do not need. Those that programs have no
+    output for, because the outputs need what would raise, keep saying so."""
+    if not raising and all([g.unless_raises is None for g in builder.guards]):  # noqa: C419
+        return tuple(builder.guards)
+    live = _needed(builder, [*outputs, *(g.node for g in builder.guards if g.unless_raises is None)])
+    checked = {_indexed(node) for node in live} if raising else set()
+    for node in raising:
+        if node not in live and not node.regions and (_indexed(node) or node) not in checked:
+            error = builder.expect(node)
+            if error is not None:  # whether traced code would have caught it is for Python to find out
+                raise RunsPlainly(f"it raises, or catches, {type(error).__name__}: {error}")
+    guards = []
+    for guard in builder.guards:
+        if guard.unless_raises is not None and guard.unless_raises not in live:
+            guard = replace(guard, unless_raises=None)
+            live |= _needed(builder, [guard.node])
+        guards.append(guard)
+    return tuple(guards)
+
+
+def _indexed(node: Any) -> Any:
+    """The shape, the axes and the indices that a node raises for: those of what is read, and of its cotangent."""
+    if not isinstance(node.op and node.op.form, Gather | Scatter):
+        return None
+    params = dict(node.params)
+    shape = params["shape"] if "shape" in params else node.inputs[0].aval.shape
+    return shape, params["axes"], node.inputs[1:]
+
+
+def _needed(builder: TraceBuilder, outputs: Sequence[Any]) -> set[Any]:
+    return set(sliced([], builder.nodes, outputs).nodes)
+
+
+def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
+    """The trace of a call that ended in an exception: what was asked until then."""
+    captures = list(builder.captures.values())
+    inputs = [*builder.inputs, *(c.node for c in captures)]
+    graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
+    alike = is_plain(error) and not world.changed and not world.natives.disturbed() and builder.all_succeed()
+    fault = ", which is an internal error of tracegrad: please report it" if is_internal(error) else ""
+    place = error.place if isinstance(error, RunsPlainly) else ""
+    why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}{fault}"
+    return Trace(
+        graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
+        raised=located(why, place or _place(error)), error=error if alike else None,
+        layouts=builder.memory.layouts(inputs), script=tuple(builder.script),
+    )  # fmt: skip
+
+
+def _given_up(trace: Trace, why: str) -> Trace:
+    """A trace at whose end it was found that its calls are to run plainly."""
+    graph = sliced(trace.graph.inputs, trace.graph.nodes, [g.node for g in trace.guards])
+    return Trace(
+        graph, trace.kinds, Same(None), (), trace.guards, trace.captures, trace.world,
+        raised=trace.raised or located(why), layouts=trace.layouts, script=trace.script,
+    )  # fmt: skip
+
+
+def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
+    return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
+
+
+def _name_location(error: BaseException, who: Any) -> None:
+    """Add the user's innermost line: to the message of tracegrad's own errors, when it names none; else as a note."""
+    place = _place(error)
+    if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
+        error.args = (located(str(error.args[0]), place), *error.args[1:])
+    error.add_note(f"while tracing {who}" + (f", at {place}" if place else ""))
+
+
+def _place(error: BaseException) -> str:
+    """The user's innermost line that an exception passed."""
+    place, step = "", error.__traceback__
+    while step is not None:
+        if user_file(step.tb_frame.f_code.co_filename):
+            place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    return place

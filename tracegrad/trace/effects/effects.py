@@ -1,0 +1,393 @@
+"""Effects: what a call does to objects from outside, done at each call with the values of that call.
+
+While a function is traced, nothing outside changes: what it writes stays in shadows, in lent containers and in the
+boxes of tracers (`tracegrad.trace.world.write_log`). Each call repeats it: first all values and all objects that are
+written to are found, then they are written, arrays before anything else. So it is as Python would have left it, also
+where two attributes change places. No signal handler runs between two of them: Python calls handlers after calls, and
+most effects are statements without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import keyword
+import re
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from typing import Any
+
+from numpy.lib.array_utils import byte_bounds
+
+from tracegrad.errors import MADE
+from tracegrad.ops import Carrier
+from tracegrad.signals import uninterrupted
+from tracegrad.trace.effects.result_template import Node, Piece, Same, TensorOutput, attributes
+from tracegrad.trace.sources.code_origin import is_user_code
+from tracegrad.trace.sources.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
+from tracegrad.trace.values.container_proxies import Shadowed, real_key
+from tracegrad.trace.values.tracer import Tracer
+from tracegrad.tree import children, is_node
+from tracegrad.tree.kinds import KINDS
+
+__all__ = [
+    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",
+    "changed_names", "changes", "contents", "delete_attribute", "fill", "fixed", "place_of", "set_attribute",
+    "statements", "watched", "writer",
+]  # fmt: skip
+
+Template = Callable[[Any], Piece]
+
+# What an effect of each kind does: to the object `h`, with the key `k`, or name `n`, and the value `v`. The one on
+# Tensors is added by what knows them.
+STATEMENTS = {
+    "data": "h[...] = v",
+    "field": "h.n = v",
+    "attribute": "set_attribute(h, k, v)",
+    "no attribute": "delete_attribute(h, k)",
+    "static": "set_attribute(h, k, v)",
+    "no static": "delete_attribute(h, k)",
+    "item": "h[k] = v",
+    "no item": "h.pop(k, None)",
+    "extended": "h += v",
+    "added": "h |= {*v}",
+    "list": "h[:] = v",
+    "contents": "h.clear(); h.update(v)",
+    "queue": "h.clear(); h.extend(v)",
+    "cell": "h.cell_contents = v",
+    "beneath": "change_beneath(h, k, v)",
+    "state": "h.to(v)",
+}
+
+
+def set_attribute(x: Any, name: str, value: Any) -> None:
+    """Let an object, a class or a traced function have this attribute. What its class does in Python then has its own
+    effects."""
+    cls: Any = type(x)
+    _in_c(cls, "__setattr__")(x, name, value)
+
+
+def delete_attribute(x: Any, name: str) -> None:
+    """Let it no longer have the attribute, if it has: it may have been set in the same call."""
+    cls: Any = type(x)
+    with contextlib.suppress(AttributeError):
+        _in_c(cls, "__delattr__")(x, name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _in_c(cls: Any, name: str) -> Any:
+    """What a class has in C under the name of a method: `object.__setattr__` refuses objects of others."""
+    several = [vars(c)[name] for c in cls.__mro__ if name in vars(c)]
+    return next(x for x in several if isinstance(x, types.WrapperDescriptorType))
+
+
+def _change_beneath(x: Any, step: tuple[str, Any], value: Any) -> None:
+    """Do an effect to a container of a class of the user's, whose own methods are not to run once more."""
+    kind, key = step
+    cls: Any = next(each for each in _CONTAINERS if isinstance(x, each))
+    if kind == "item":
+        cls.__setitem__(x, key, value)
+    elif kind == "no item":
+        cls.pop(x, key, None)
+    elif kind in ("extended", "added"):
+        (set.update if cls is set else cls.__iadd__)(x, value)
+    else:
+        cls.clear(x)
+        for each in value.items() if isinstance(value, dict) else ():
+            cls.__setitem__(x, *each)
+        if not isinstance(value, dict):
+            (set.update if cls is set else cls.__iadd__)(x, value)
+
+
+_CONTAINERS: tuple[type, ...] = (list, deque, OrderedDict, dict, set, bytearray)
+NAMES = {
+    "set_attribute": set_attribute, "delete_attribute": delete_attribute, "change_beneath": _change_beneath,
+}  # fmt: skip
+
+
+class Effect:
+    """Something of this `kind` that each call does to the object at `holder`: at `key`, with the value of `piece`."""
+
+    __slots__ = ("holder", "key", "kind", "piece")
+
+    def __init__(self, kind: str, holder: Source, key: Any = None, piece: Piece | None = None):
+        self.kind, self.holder, self.key = kind, holder, key
+        self.piece = Same(None) if piece is None else piece
+
+    @property
+    def place(self) -> Hashable:
+        """The key of the source that it writes to."""
+        if self.kind == "item":
+            space = isinstance(self.holder, Fixed)  # of the globals
+            return Global(self.holder.parent, self.key).key if space else Item(self.holder, self.key).key
+        if self.kind == "cell":
+            return Cell(self.holder.parent, self.holder.name).key
+        if self.kind == "static":
+            return place_of(self.holder.read(), self.key).key
+        return Attribute(self.holder, self.key).key if self.kind in ("field", "attribute") else self.holder.key
+
+    @property
+    def memory(self) -> Source | None:
+        """Where the array is found that it writes into, if it does."""
+        if self.kind == "tensor":
+            return Attribute(self.holder, "array")
+        return self.holder if self.kind == "data" else None
+
+    @property
+    def recorded(self) -> bool | None:
+        """Whether the new value that it writes into a Tensor has a derivative; None if it writes no such value."""
+        return self.piece.root >= 0 if self.kind == "tensor" and isinstance(self.piece, TensorOutput) else None
+
+    def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
+        """The statement for a holder and a value with these names."""
+        key = repr(self.key) if type(self.key) in (str, int) else name(self.key)
+        words = {"h": h, "v": v, "k": key, "n": str(self.key)}
+        return re.sub(r"\b([hknv])\b", lambda found: words[found[0]], STATEMENTS[self.kind])
+
+
+def place_of(x: Any, name: str) -> Source:
+    """Where an attribute is found of a class, or of a traced function."""
+    return Static(x, name) if isinstance(x, type) else Attribute(fixed(x), name)
+
+
+def fixed(x: Any) -> Fixed:
+    """The source of a class or function that is always this one."""
+    return Fixed(x, getattr(x, "__name__", "the function"))
+
+
+def statements(effects: Sequence[Effect], name: Callable[[Any], str], following: Sequence[str] = ()) -> list[str]:
+    """The statements that write the effects, between which no signal handler runs, to `h0`, `h1`, ... the values `v0`,
+    `v1`, ...; `name` gives the names of objects. In `following`, which run then, only the last may call anything."""
+    found = [*[effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)], *following]
+    several = ";".join([STATEMENTS[effect.kind] for effect in effects] + ["-"] * bool(following))
+    if ";" not in several or "(" not in several:
+        return found
+    return [f"with {name(uninterrupted)}():", *[f"    {text}" for text in found]]
+
+
+def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
+    """The function that writes these effects, to the holders that it is given the values that it is given."""
+    space: dict[str, Any] = dict(NAMES)
+
+    def name(x: Any) -> str:
+        space[f"c{len(space)}"] = x
+        return f"c{len(space) - 1}"
+
+    names = [", ".join(f"{letter}{i}" for i in range(len(effects))) for letter in "hv"]
+    lines = [f"({names[0]},), ({names[1]},) = hs, vs", *statements(effects, name)]
+    exec(compile("\n    ".join(["def write(hs, vs):", *lines]), MADE, "exec"), space)
+    made: Callable[[Any, Any], None] = space["write"]
+    return made
+
+
+def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
+    """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`; not
+    where something else is in the place of one."""
+    try:
+        if not all(x.flags.writeable for x in written):
+            return False
+        targets = {byte_bounds(x) for x in written}
+        bounds = sorted([byte_bounds(x) for x in arrays if x.size])
+    except AttributeError:
+        return False
+    end = end_of_written = 0
+    for first, behind in bounds:
+        is_written = (first, behind) in targets
+        if first < (end if is_written else end_of_written):
+            return False
+        end = max(end, behind)
+        end_of_written = max(end_of_written, behind) if is_written else end_of_written
+    return True
+
+
+# -- containers and objects that traced code was given copies of -----------------------------------------------------
+class Watched:
+    """A copy that traced code was given of a container at `source`, and what was in it then."""
+
+    __slots__ = ("_attributes", "_before", "copy", "source")
+
+    def __init__(self, made: Any, source: Source):
+        self.copy, self.source, self._before, self._attributes = made, source, contents(made), _own_of(made)
+
+    def changes(self, template: Template) -> Iterator[Effect]:
+        """The effects that make of the container, and of what it has for attributes, what the copy is now."""
+        found = changes(self.copy, self._before, self.source, template)
+        if not _is_own(self.copy):
+            yield from found
+            return
+        for e in found:
+            yield Effect("beneath", e.holder, (e.kind, e.key), e.piece)
+        kind = attribute_kind(type(self.copy))
+        yield from changed_names(_own_of(self.copy), self._attributes, self.source, template, kind)
+
+
+def _is_own(x: Any) -> bool:
+    cls: Any = type(x)
+    return issubclass(cls, _CONTAINERS) and is_user_code(cls)
+
+
+def _own_of(x: Any) -> dict[str, Any]:
+    """The attributes of a container of a class of the user's."""
+    return attributes(x) if _is_own(x) else {}
+
+
+def watched(x: Any, source: Source) -> Iterator[Watched]:
+    """The containers in the pytree `x`, a copy of what `source` has, that can change."""
+    if not is_node(x) or x is None:
+        return
+    cls = type(x)
+    if not isinstance(x, tuple):
+        yield Watched(x, source)
+    for i, child in enumerate(children(x)):
+        if is_node(child) and child is not None:
+            yield from watched(child, _child(source, x, cls, i))
+
+
+def _child(source: Source, x: Any, cls: type, i: int) -> Source:
+    kind, n = KINDS[cls], len(children(x))
+    assert kind is not None
+    name = kind.names(kind.flatten(x)[1], n)[i]
+    if name.startswith("."):
+        return Attribute(source, name[1:])
+    if isinstance(x, list | tuple):
+        return Item(source, i)
+    if isinstance(x, dict):
+        return Item(source, kind.flatten(x)[1][0][i])
+    return Child(source, i)
+
+
+def contents(x: Any) -> Any:
+    """What a container or an object holds; a lent container does not notice."""
+    if isinstance(x, list):
+        return list(list.__iter__(x))
+    if isinstance(x, deque):
+        return list(deque.__iter__(x))
+    if isinstance(x, OrderedDict):
+        return {plain_key(k): v for k, v in x.items()}
+    if isinstance(x, dict):
+        return {plain_key(k): v for k, v in dict.items(x)}
+    if isinstance(x, set):
+        return set(set.__iter__(x))
+    return bytes(x) if isinstance(x, bytearray) else attributes(x)
+
+
+def plain_key(x: Any) -> Any:
+    """What stands for a traced value among the keys of a dict or in a set: its value, which it has been asked for."""
+    if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
+        return tuple([plain_key(each) for each in x])
+    return x.shown() if isinstance(x, Tracer) else asked_again(x)
+
+
+def asked_again(key: Any) -> Any:
+    """The key that later calls ask for: objects and tuples that the traced code made hold values, on which the trace
+    then depends, where this one may hold what stands for them."""
+    with contextlib.suppress(TypeError):  # an array in an object, which is no key itself
+        key = real_key(key)
+    if isinstance(key, tuple | frozenset):
+        parts = [*map(asked_again, key)]
+        if all(a is b for a, b in zip(parts, key)):
+            return key
+        return tuple.__new__(type(key), parts) if isinstance(key, tuple) else type(key)(parts)
+    cls: Any = type(key)
+    if isinstance(key, _AS_THEY_ARE) or not is_user_code(cls):
+        return key
+    held = {name: (x, asked_again(x)) for name, x in attributes(key).items()}
+    if all(a is b for a, b in held.values()):
+        return key
+    real = object.__new__(cls)
+    for name, (_, x) in held.items():
+        object.__setattr__(real, name, x)
+    return real
+
+
+_AS_THEY_ARE = (type, Carrier, Shadowed, types.FunctionType, enum.Enum)
+
+
+def fill(x: Any, before: Any) -> None:
+    """Give a list, dict, set or deque these contents."""
+    x.clear()
+    x.extend(before) if isinstance(x, list | deque) else x.update(before)
+
+
+def changes(x: Any, before: Any, holder: Source, template: Template, blind: Collection[Any] = ()) -> Iterator[Effect]:
+    """The effects that make of a container or an object with the contents `before` one with those of `x` now; the items
+    with the keys `blind` may be others before the next call."""
+    now = contents(x)
+    if isinstance(x, list | deque):
+        yield from _of_items(now, before, holder, template, "list" if isinstance(x, list) else "queue")
+    elif isinstance(x, dict):
+        yield from _of_dict(now, before, holder, template, blind)
+    elif isinstance(x, set):
+        if before <= now and now != before:
+            yield Effect("added", holder, None, _listed([*(now - before)], template))
+        elif now != before:
+            yield Effect("contents", holder, None, _listed([*now], template))
+    elif isinstance(x, bytearray):
+        if now != before:
+            yield Effect("list", holder, None, Same(now))
+    else:
+        yield from changed_names(now, before, holder, template, attribute_kind(type(x)))
+
+
+def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: str) -> Iterator[Effect]:
+    same = len(now) >= len(before) and all(x is y for x, y in zip(now, before))
+    if not same:
+        yield Effect(kind, holder, None, _listed(now, template))
+    elif len(now) > len(before):
+        yield Effect("extended", holder, None, _listed(now[len(before) :], template))
+
+
+def appended(values: Sequence[Any], holder: Source, template: Template, kind: str) -> Effect:
+    """The effect of adding to a container that was not read."""
+    return Effect(kind, holder, None, _listed(values, template))
+
+
+def _listed(values: Sequence[Any], template: Template) -> Piece:
+    kind = KINDS[list]
+    assert kind is not None
+    return Node(kind, None, [template(x) for x in values])
+
+
+def _of_dict(
+    now: dict[Any, Any], before: Any, holder: Source, template: Template, blind: Collection[Any]
+) -> Iterator[Effect]:
+    places = {k: i for i, k in enumerate(now)}  # keys are found, not compared: they may be Tensors
+    if any(places[k] != i for i, k in enumerate([k for k in before if k in now])):  # another order: everything anew
+        kind = KINDS[dict]
+        assert kind is not None
+        values, aux = kind.flatten(now)
+        whole = Node(kind, aux, [template(x) for x in values])
+        yield Effect("contents", holder, None, whole)
+    else:
+        yield from changed_names(now, before, holder, template, "item", blind)
+
+
+def attribute_kind(cls: type) -> str:
+    """The kind of effects on attributes of objects of a class: plain statements unless it has a `__setattr__` in Python
+    (of `threading.local`, which is in C, the one of `object` is none)."""
+    return "field" if isinstance(cls.__setattr__, types.WrapperDescriptorType) else "attribute"
+
+
+def changed_names(
+    now: dict[Any, Any],
+    before: dict[Any, Any],
+    holder: Source,
+    template: Template,
+    kind: str,
+    blind: Collection[Any] = (),
+) -> Iterator[Effect]:
+    """The effects on attributes ("field", "attribute", "static") or items ("item") that differ."""
+    gone = f"no {kind}".replace("field", "attribute")
+    for k in before:
+        if k not in now:
+            yield Effect(gone, holder, k)
+    if kind == "field" and not all(k.isidentifier() and not keyword.iskeyword(k) for k in now):
+        kind = "attribute"
+    for k in blind:
+        if k in now:
+            yield Effect(kind, holder, k, template(now[k]))
+    for k, x in now.items():
+        if k not in blind and (k not in before or before[k] is not x):
+            yield Effect(kind, holder, k, template(x))

@@ -1,0 +1,1 @@
+"""Loops of traced code that are recorded as they are written."""

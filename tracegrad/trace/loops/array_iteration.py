@@ -1,0 +1,162 @@
+"""What `for` loops over traced arrays are given, row by row: loops that count, and that may be folded as others are.
+
+So do those over `zip`, `enumerate` and `reversed` of arrays, ranges and lists, where the `for` statement calls these.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tracegrad.trace.builder.abort import TURN_BY_TURN
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.bytecode.exception_regions import Namespace
+from tracegrad.trace.loops.control_flow import tells_apart
+from tracegrad.trace.loops.indexed_list import Table, table_of
+from tracegrad.trace.loops.range_counter import Counter, counting
+from tracegrad.trace.rewriting.call_sites import iterated
+from tracegrad.trace.rewriting.loop_entry import Entrance
+from tracegrad.trace.values.constant_array import Host
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["ITERATED", "Rows"]
+
+_lazily = Tracer.__iter__
+
+
+def _each(x: Tracer) -> Iterator[Any]:
+    """The rows of an array, read at once, so that turns record no more than what is done with them."""
+    if isinstance(x, Host):
+        return _lazily(x)
+    found, before = [*_lazily(x)], x.node
+    return iter(found) if len(x.shape) > 1 else _elements(x, before, found)
+
+
+def _elements(x: Tracer, before: Any, found: list[Any]) -> Iterator[Any]:
+    """Elements, which are no views: they are read again if the array has been written to before they are given."""
+    for k, element in enumerate(found):
+        yield element if x.node is before else x[k]
+
+
+class _Part(NamedTuple):
+    """What a loop goes through: of how many turns, what each is given, and the arrays that this is read from."""
+
+    length: int
+    item: Callable[[Any], Any]
+    held: tuple[Any, ...]
+
+
+class Rows(Counter):
+    """The iterator over arrays. As long as the loop is not folded, all is read when it begins, by `plain`."""
+
+    __slots__ = ("part", "plain", "rows")
+
+    def __init__(self, builder: TraceBuilder, part: _Part, plain: Callable[[], Iterator[Any]]):
+        super().__init__(builder, 0, part.length, 1)
+        self.part, self.plain = part, plain
+        self.rows: Iterator[Any] = iter(())
+
+    def item(self, at: Any) -> Any:
+        return self.part.item(at) if self.folded else next(self.rows)
+
+    @property
+    def shows_all(self) -> bool:
+        return self.folded
+
+    @property
+    def held(self) -> tuple[Any, ...]:
+        return self.part.held
+
+    @property
+    def _tables(self) -> list[Table]:
+        return [x for x in self.held if type(x) is Table]
+
+    def _next(self) -> Any:
+        try:
+            return super()._next()
+        except StopIteration:
+            if not any(x.is_changed for x in self._tables):
+                raise
+            return self.at  # whether a list that was changed has more is found in it
+
+    def _begin(self, frame: Any) -> None:
+        super()._begin(frame)
+        for x in self._tables:
+            x.of(self.key(TURN_BY_TURN))
+        if not self.folded:
+            self.rows = self.plain()
+            self.begun = len(self.builder.nodes)
+
+
+def _part(builder: TraceBuilder, x: Any) -> _Part | None:
+    """What a loop over an array, a range, a list or a tuple goes through; None for anything else."""
+    if isinstance(x, Tracer):
+        return _Part(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
+    if type(x) is range:
+        return _Part(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
+    frame = sys._getframe(1)
+    while not isinstance(frame.f_globals, Namespace) and frame.f_back is not None:
+        frame = frame.f_back
+    table = None if tells_apart(frame.f_code) else table_of(builder, x)
+    return None if table is None else _Part(len(x), table.__getitem__, (table,))
+
+
+def _free(builder: TraceBuilder | None) -> bool:
+    """Whether loops may be folded."""
+    return builder is not None and builder.open and builder.inner is None and builder.find_circles is not None
+
+
+def _iterator(x: Tracer) -> Iterator[Any]:
+    """The iterator over an array: one that counts, if it is a `for` loop of traced code that asks."""
+    builder, frame = x.builder, sys._getframe(1)
+    if _free(builder) and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
+        part = _part(builder, x)
+        if part is not None:
+            return Rows(builder, part, lambda: _each(x))
+    return _each(x)
+
+
+def _through(x: Any) -> Any:
+    """What a `for` loop over a list or a tuple goes through."""
+    builder = current_trace()
+    part = _part(builder, x) if builder is not None and _free(builder) else None
+    return x if builder is None or part is None else Rows(builder, part, lambda: iter(x))
+
+
+def _zip(*args: Any, **options: Any) -> Any:
+    builder = current_trace()
+    found = [_part(builder, x) for x in args] if builder is not None and _free(builder) else []
+    parts = [x for x in found if x is not None]
+    lengths = {x.length for x in parts}
+    if builder is None or not parts or len(parts) < len(args) or (options and len(lengths) > 1):
+        return zip(*args, **options)
+    part = _Part(min(lengths), lambda at: tuple([x.item(at) for x in parts]), sum([x.held for x in parts], ()))
+    return Rows(builder, part, lambda: zip(*args, **options))
+
+
+def _enumerate(iterable: Any, start: Any = 0) -> Any:
+    builder = current_trace()
+    part = _part(builder, iterable) if builder is not None and _free(builder) and type(start) is int else None
+    if builder is None or part is None:
+        return enumerate(iterable, start)
+    counted = part._replace(item=lambda at: (start + at if start else at, part.item(at)))
+    return Rows(builder, counted, lambda: enumerate(iterable, start))
+
+
+def _reversed(sequence: Any) -> Any:
+    builder = current_trace()
+    if builder is not None and _free(builder) and type(sequence) is range:
+        return counting(*_limits(sequence[::-1]))
+    return reversed(sequence)
+
+
+def _limits(x: range) -> tuple[int, int, int]:
+    return x.start, x.stop, x.step
+
+
+# What the expressions of `for` statements call, by what they call by these names.
+ITERATED: dict[Any, Any] = {range: counting, zip: _zip, enumerate: _enumerate, reversed: _reversed}
+
+Entrance.goes_through = staticmethod(_through)
+Tracer.__iter__ = _iterator  # type: ignore[method-assign, assignment]

@@ -1,0 +1,193 @@
+"""Elements of lists as rows of arrays: what kinds there are, what rows have of each, and what is made of rows again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
+from tracegrad.ops.shape.linear import full, reshape
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.values.container_proxies import LentDict, LentList, real_of
+from tracegrad.trace.values.float_or_scalar import Either, as_either, plain
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = [
+    "FORMS", "Form", "Instead", "arrays", "class_of", "fits", "form", "leaves", "made", "parts_of", "row", "starts",
+    "together", "values",
+]  # fmt: skip
+
+
+class _Leaf(NamedTuple):
+    """An element of a list, or a part of it: what it is, and the dtype and shape of its value."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class _Parts(NamedTuple):
+    """An element that has parts: of which class it is, the keys if that is a dict, and the forms of the parts."""
+
+    cls: str
+    keys: tuple[Any, ...]
+    parts: tuple[Any, ...]
+
+
+Form = Any  # one of these; None, if there are no rows for an element
+FORMS = _Leaf, _Parts
+_KINDS: dict[Any, str] = {
+    Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
+}  # fmt: skip
+_FLOATS = ("number", "scalar", "either")
+_NO_ROWS = (bool, str, type(None))
+
+
+def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
+    """What kind of element it is, if what has parts is of these classes; None if there are no rows for it."""
+    cls = class_of(x)
+    if cls in classes:
+        if cls is dict and any(type(each) in _NO_ROWS for each in real_of(x).values()):
+            return None  # as can be seen without reading all of it, which the trace would depend on then
+        parts = tuple([form(each, classes) for each in parts_of(x)])
+        return _Parts(cls.__name__, tuple(x) if cls is dict else (), parts) if parts and None not in parts else None
+    if isinstance(x, Tracer):
+        x.join()
+    if type(x) in (int, float):
+        return _Leaf("number", "int64" if type(x) is int else "float64", ())
+    if type(x) not in _KINDS or x.dtype.kind not in "fic":
+        return None
+    array = isinstance(x, np.ndarray) or (type(x) is Tracer and (x.shape or x.is_array))
+    return _Leaf("array" if array else _KINDS[type(x)], x.dtype.name, tuple(x.shape))
+
+
+def class_of(x: Any) -> type:
+    """The class of an element, of what is lent that of the real one."""
+    cls = type(x)
+    return list if cls is LentList else dict if cls is LentDict else cls
+
+
+def parts_of(x: Any) -> list[Any]:
+    """The parts of a list, a tuple or a dict; none of anything else."""
+    cls = class_of(x)
+    return list(x.values()) if cls is dict else list(x) if cls in (list, tuple) else []
+
+
+def together(forms: Iterable[Form]) -> Form:
+    """The form that has elements of all of these; None if there is none."""
+    found, *others = forms
+    for each in others:
+        found = _of_both(found, each)
+    return found
+
+
+def _of_both(x: Form, y: Form) -> Form:
+    if x == y:
+        return x
+    if isinstance(x, _Leaf) and isinstance(y, _Leaf):
+        floats = x.kind in _FLOATS and y.kind in _FLOATS and x.dtype == y.dtype == "float64"
+        return _Leaf("either", "float64", ()) if floats else None
+    if isinstance(x, _Parts) and isinstance(y, _Parts) and len(x.parts) == len(y.parts) and x[:2] == y[:2]:
+        parts = tuple(map(_of_both, x.parts, y.parts))
+        return None if None in parts else x._replace(parts=parts)
+    return None
+
+
+def fits(found: Form, known: Form) -> bool:
+    """Whether an element of the one form may be one of the other."""
+    return found is not None and _of_both(found, known) == known
+
+
+def leaves(known: Form) -> list[_Leaf]:
+    """Those that arrays have rows for."""
+    if isinstance(known, _Parts):
+        return [x for each in known.parts for x in leaves(each)]
+    return [known, _Leaf("truth", "bool", ())] if known.kind == "either" else [known]
+
+
+def values(builder: TraceBuilder, x: Any, known: Form) -> list[Any]:
+    """What the rows for the leaves have."""
+    if isinstance(known, _Parts):
+        return [value for part, each in zip(parts_of(x), known.parts) for value in values(builder, part, each)]
+    if known.kind == "either":
+        either = as_either(x, builder)
+        return [plain(either), either.python]
+    if isinstance(x, Tracer):
+        return [x]
+    return [builder.lift(x) if isinstance(x, np.ndarray) else full(shape=(), value=x, dtype=known.dtype)]
+
+
+def arrays(x: Any) -> list[Any]:
+    """The arrays of the trace in an element."""
+    if class_of(x) in (tuple, list, dict):
+        return [part for each in parts_of(x) for part in arrays(each)]
+    return [x] if type(x) is Tracer and (x.shape or x.is_array) else []
+
+
+def made(builder: TraceBuilder, known: Form, found: Iterator[Any], shared: Callable[[Any], None]) -> Any:
+    """The element of values that `values` gave; what is made that is an array is told to `shared`."""
+    if isinstance(known, _Parts):
+        parts = [made(builder, each, found, shared) for each in known.parts]
+        return dict(zip(known.keys, parts)) if known.cls == "dict" else tuple(parts) if known.cls == "tuple" else parts
+    node = next(found).node
+    if known.kind == "number":
+        return Number(builder, node)
+    if known.kind == "either":
+        return Either(builder, node, next(found))
+    x = Tracer(builder, node)
+    if known.kind == "array":
+        x.is_array = True
+        shared(x)
+    return x
+
+
+# -- what is in variables ----------------------------------------------------------------------------
+class Instead:
+    """What a variable has instead of a list: all that it does not do is done to a list, in another trace, in which the
+    loop is recorded turn by turn. `_turns` is what is to be `varying` in that."""
+
+    __slots__ = ("_builder", "_turns")
+
+    def __init__(self, builder: TraceBuilder, turns: Hashable):
+        self._builder, self._turns = builder, turns
+
+    def misused(self, *_: Any, **__: Any) -> NoReturn:
+        """Anything else is done to it."""
+        raise self._builder.restarts(self._turns)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.misused()
+
+    def _share(self, x: Any) -> None:
+        """The list has the array itself: what is written to it, or to what it is a view of, would be seen there, so the
+        trace ends then."""
+        listed, entry = self._builder.listed, self._turns
+        listed.setdefault(id(x), (x, entry))
+        while x.origin is not None:
+            x = x.origin.base
+            listed.setdefault(id(x), (x, entry))
+
+
+_OF_LISTS = (
+    "len", "iter", "getitem", "setitem", "delitem", "contains", "reversed", "bool", "repr", "str", "format", "hash",
+    "add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge", "copy", "deepcopy",
+)  # fmt: skip
+for _name in _OF_LISTS:
+    setattr(Instead, f"__{_name}__", Instead.misused)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+def starts(rows: Any, at: Any) -> list[Any]:
+    """Where a row begins."""
+    zero = full(shape=(), value=0, dtype="int64")
+    return [full(shape=(), value=at, dtype="int64") if type(at) is int else at, *[zero] * (len(rows.shape) - 1)]
+
+
+def row(rows: Any, at: Any) -> Any:
+    """The row at a place."""
+    n = rows.shape
+    found = dynamic_slice(rows, *starts(rows, at), sizes=(1, *n[1:]), step=(1,) * len(n))
+    return reshape(found, shape=n[1:])

@@ -1,0 +1,240 @@
+"""Tables: lists and tuples of which the turns of a loop do nothing but read elements, by a number of the trace.
+
+While such a loop is recorded the local variable has a `Table` instead: arrays with a row for each element. So an
+element is read in the same way in each turn, and its value is one of the call. Where the loop is left, the variable has
+its list again. Nothing may change the list, or an array in it, while there is a table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
+from tracegrad.ops.shape.stack_split import stack
+from tracegrad.trace.builder.abort import TABLES, TURN_BY_TURN
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.bytecode.exception_regions import Namespace
+from tracegrad.trace.bytecode.frame_locals import variables
+from tracegrad.trace.loops.control_flow import Place, elements_read
+from tracegrad.trace.loops.element_schema import (
+    Form,
+    Instead,
+    arrays,
+    class_of,
+    form,
+    leaves,
+    made,
+    parts_of,
+    row,
+    together,
+    values,
+)  # fmt: skip
+from tracegrad.trace.ragged.symbolic_size import is_of_a_loop
+from tracegrad.trace.values.container_proxies import LentList
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.python_arithmetic import bounded, bounds
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["Given", "Table", "require_kept", "table_of", "tables"]
+
+_index = Number.__index__
+_LENT = LentList.__getitem__.__code__
+
+
+class Given(NamedTuple):
+    """What stands for an element or is in one, and can be changed: the parts that it had, what is to be `varying` if it
+    is changed, and whether it is not the object itself."""
+
+    value: Any
+    parts: list[Any]
+    turns: Hashable
+    is_copy: bool
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it has other parts."""
+        return _are_other(self.parts, self.value)
+
+
+class Table(Instead):
+    """What is read from a list or a tuple."""
+
+    __slots__ = ("_form", "_frame", "_items", "_limits", "_rows", "_seen", "_within")
+
+    def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: Form, turns: Hashable):
+        super().__init__(builder, turns)
+        self._items, self._form = items, known
+        self._frame, self._within = None, frozenset[int]()
+        self._seen = list(_flat(items))
+        self._rows: list[Tracer] = []
+        self._limits: list[tuple[int, int] | None] = []
+
+    def lies(self, place: Place) -> Table:
+        """The table, as that in a variable of the frame while it is in the loop of this place."""
+        self._frame, self._within = place.frame, place.within
+        return self
+
+    def of(self, turns: Hashable) -> None:
+        """Say what is to be `varying`."""
+        self._turns = turns
+
+    @property
+    def state(self) -> list[Any]:
+        """What it is: kept as it was, and the rows."""
+        if self.is_changed:
+            self.misused()
+        if not self._rows:
+            self._stack()
+        return [self._form, self._limits, *self._rows]
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) not in (int, Number) or self.is_changed or (type(index) is Number and index.dtype.kind != "i"):
+            self.misused()
+        if not self._rows:
+            self._stack()
+        n, (low, high) = len(self._items), bounds(index)
+        inside = -n <= low and high < n
+        if type(index) is int and inside and not any(isinstance(x, Tracer) for x in _flat(self._items[index])):
+            return self._items[index]
+        if not inside and not self._is_inside(index, n):
+            self.misused()  # which raises what Python does, where Python does
+        at = index % n if type(index) is int else index if low >= 0 else where(less(index, 0), add(index, n), index)
+        found = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
+        self._bound(found)
+        self._builder.given += [Given(x, list(_flat(x)), self._turns, True) for x in _single(found)]
+        return found
+
+    def __len__(self) -> int:
+        if self.is_changed:
+            self.misused()
+        return len(self._items)
+
+    def _is_inside(self, index: Any, n: int) -> bool:
+        within = type(index) is Number and logical_and(greater_equal(index, -n), less(index, n))
+        return within is not False and self._builder.holds(within)
+
+    def _bound(self, found: Any) -> None:
+        """Say between which numbers the integers of an element lie."""
+        numbers = [x for x in _flat(found) if isinstance(x, Tracer)]
+        for x, limits in zip(numbers, self._limits):
+            if limits is not None:
+                bounded(x, *limits)
+                self._builder.of_loops.add(x.node)
+
+    def _stack(self) -> None:
+        self._builder.elements.used = True
+        columns = zip(*[values(self._builder, x, self._form) for x in self._items])
+        self._rows = [Tracer(self._builder, stack(*column, axis=0).node) for column in columns]
+        for x in arrays(self._items):
+            self._share(x)
+        within = [x for x in _single(self._items) if x is not self._items and not isinstance(x, Tracer)]
+        self._builder.given += [Given(x, list(_flat(x)), self._turns, False) for x in within]
+        numbers = zip(*[[y for y in _flat(x) if _is_leaf(y)] for x in self._items])
+        whole = [x.kind == "number" and x.dtype == "int64" for x in leaves(self._form) if x.kind != "truth"]
+        self._limits = [_limits(each) if is_whole else None for each, is_whole in zip(numbers, whole)]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the list is not what it was, or something that was read from one."""
+        return _are_other(self._seen, self._items) or any(x.is_changed for x in self._builder.given)
+
+    # -- as of lists that grow: see `tracegrad.trace.loops.appended_list` -----------------------------------------
+    @property
+    def wider(self) -> None:
+        """There is room for all."""
+        return None
+
+    def settled(self) -> Sequence[Any]:
+        """The list."""
+        if self.is_changed:
+            self.misused()
+        return self._items
+
+
+def _flat(x: Any) -> Iterator[Any]:
+    """An element and all of its parts, with the keys of dicts."""
+    yield x
+    if class_of(x) is dict:
+        yield from x
+    for part in parts_of(x):
+        yield from _flat(part)
+
+
+def _is(x: object, y: object) -> bool:
+    return x is y
+
+
+def _are_other(before: list[Any], x: Any) -> bool:
+    now = list(_flat(x))
+    return len(now) != len(before) or not all(map(_is, now, before))
+
+
+def _single(x: Any) -> list[Any]:
+    """The objects in an element of which it matters which they are: those that can be changed."""
+    return [y for y in _flat(x) if class_of(y) in (list, dict) or (isinstance(y, Tracer) and arrays(y))]
+
+
+def _is_leaf(x: Any) -> bool:
+    return isinstance(x, Tracer) or type(x) in (int, float)
+
+
+def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
+    lows, highs = zip(*map(bounds, numbers))
+    return min(lows), max(highs)
+
+
+# -- lists ----------------------------------------------------------------------------------------
+def table_of(builder: TraceBuilder, items: Any, turns: Hashable = None) -> Table | None:
+    """The table of a list or a tuple; None if its elements are no rows of arrays, or one array twice."""
+    if class_of(items) not in (list, tuple) or not items or form(items[0], (tuple, list, dict)) is None:
+        return None
+    known = together([form(x, (tuple, list, dict)) for x in items])
+    single = [id(x) for x in _single(items)]
+    strange = any(isinstance(x, np.ndarray) and not isinstance(x, Tracer) for x in _flat(items))
+    return None if known is None or strange or len(set(single)) < len(single) else Table(builder, items, known, turns)
+
+
+def tables(builder: TraceBuilder, place: Place) -> dict[str, Table]:
+    """Those instead of the lists in local variables, of which elements are read by numbers of the trace, where a loop
+    begins that does nothing else with them."""
+    code = place.instruction[0]
+    names = {x[2] for x in builder.world.varying if isinstance(x, tuple) and x[:2] == (TABLES, code)}
+    if not names & place.only_read or builder.world.keeps_lists:
+        return {}
+    held, turns = variables(place.frame), (TURN_BY_TURN, *place.instruction)
+    found = {name: table_of(builder, held.get(name), turns) for name in names & place.only_read}
+    return {name: x.lies(place) for name, x in found.items() if x is not None}
+
+
+def require_kept(builder: TraceBuilder, handed: Collection[Any]) -> None:
+    """The trace ends, and these are handed out: nothing that stands for an element is among them or has been changed,
+    nor what it stands for."""
+    if builder.given:
+        seen = set(map(id, handed))
+        for x in builder.given:
+            if x.is_changed or (x.is_copy and id(x.value) in seen):
+                raise builder.restarts(x.turns)
+    turns = builder.elements.lost(handed)
+    if turns is not None:
+        raise builder.restarts(turns)
+
+
+def _asked(self: Number) -> int:
+    """What a traced number is as an index: where it would be that of a list that a loop reads, this may be a table."""
+    builder, frame = self.builder, sys._getframe(1)
+    while frame.f_code is _LENT and frame.f_back is not None:
+        frame = frame.f_back
+    if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(self):
+        name = elements_read(frame.f_code).get(frame.f_lasti, "")
+        key = (TABLES, frame.f_code, name)
+        known = not name or key in builder.world.varying or builder.world.keeps_lists
+        if not known and table_of(builder, variables(frame).get(name)) is not None:
+            raise builder.restarts(key, "a list whose elements a loop reads is an array in the loop")
+    return _index(self)
+
+
+Number.__index__ = _asked  # type: ignore[method-assign]

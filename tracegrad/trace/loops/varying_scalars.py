@@ -1,0 +1,45 @@
+"""NumPy's scalars that are known, as elements of arrays of constants are, and differ from turn to turn of a loop: where
+it is met again, they are values of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops.shape.linear import fresh, full
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.bytecode.frame_locals import set_variables, variables
+from tracegrad.trace.loops.control_flow import Place
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["SCALAR", "scalars_differ", "trace_scalars"]
+
+# In the keys of what is `varying`.
+SCALAR = "scalar"
+
+
+def scalars_differ(before: Any, now: Any) -> set[Hashable]:
+    """What is to be `varying` for the local variables that differ in two moments, and have such a scalar in one."""
+    found: set[Hashable] = set()
+    if before.size == now.size:
+        for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)):
+            if x != y and k - 1 in now.names and (_is_scalar(x) or _is_scalar(y)):
+                found.add((*now.wide, now.names[k - 1][0], SCALAR))
+    return found - set(now.builder.world.varying)
+
+
+def _is_scalar(word: Any) -> bool:
+    return type(word) is tuple and len(word) == 2 and type(word[0]) is type and issubclass(word[0], np.generic)
+
+
+def trace_scalars(builder: TraceBuilder, place: Place, names: Collection[str]) -> None:
+    """Make values of the trace of those in these local variables."""
+    new = {}
+    for name, x in variables(place.frame).items() if names else ():
+        if name in names and isinstance(x, np.generic) and x.dtype.kind in "biuf":
+            value = full(shape=(), value=x.item(), dtype=x.dtype.name)
+            new[name] = Tracer(builder, fresh(value, tag=builder.new_tag()).node)
+    if new:
+        set_variables(place.frame, new)

@@ -1,0 +1,264 @@
+"""State that is read by calls, and how it is read again at each call: the environment, context variables, settings."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.quiet import handling
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.gc_pause import thresholds
+from tracegrad.trace.proxies.opaque_state import Opaque, State
+from tracegrad.trace.sources.sources import Fixed, Item
+from tracegrad.trace.sources.state_sources import Called, Context
+
+__all__ = ["READERS", "ContextVariable", "Environment", "Modules", "of_settings", "reader"]
+
+_UNSET = Context.UNSET
+
+
+def _world() -> Any:
+    """The world of the trace under way, if there is one."""
+    trace = current_trace()
+    return trace.world if trace is not None and trace.world.open else None
+
+
+def _outside(what: str) -> UnsupportedError:
+    text = f"{what} in a traced function would be done once, while it is traced; do it outside"
+    return UnsupportedError(located(text))
+
+
+class Modules(Mapping[str, Any]):
+    """`sys.modules` in traced code."""
+
+    def __getitem__(self, name: str) -> Any:
+        world = _world()
+        if world is None:
+            return sys.modules[name]
+        source = Item(Fixed(sys.modules, "sys.modules"), name)
+        if name not in sys.modules:
+            world.assume(source, "absent", None)
+            raise KeyError(name)
+        return world.translate(sys.modules[name], source)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(sys.modules))
+
+    def __len__(self) -> int:
+        return len(sys.modules)
+
+
+def _held() -> Any:
+    """What `os.environ` has in the encoding of the system."""
+    return vars(os.environ)["_data"]
+
+
+class Environment(Mapping[str, str]):
+    """`os.environ` in traced code."""
+
+    def __getitem__(self, name: str) -> str:
+        world = _world()
+        if world is not None:
+            held, key = _held(), os.environ.encodekey(name)
+            present = key in held
+            world.assume(
+                Item(Fixed(held, "os.environ"), key), "equals" if present else "absent", held[key] if present else None
+            )
+        return os.environ[name]
+
+    def __iter__(self) -> Iterator[str]:
+        world = _world()
+        if world is not None:
+            held = _held()
+            world.assume(Fixed(held, "os.environ"), "keys", (dict, tuple(held)))
+        return iter(list(os.environ))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def copy(self) -> dict[str, str]:
+        """The variables as a dict."""
+        return dict(self)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        raise _outside("a change of os.environ")
+
+    def _refused(self, *_: Any, **__: Any) -> None:
+        raise _outside("a change of os.environ")
+
+    __delitem__ = pop = popitem = update = setdefault = clear = __ior__ = _refused
+
+    def __repr__(self) -> str:
+        return repr(os.environ)
+
+
+_ENVIRONMENT = Environment()
+
+
+class ContextVariable:
+    """A `contextvars.ContextVar` in traced code."""
+
+    __slots__ = ("_real",)
+
+    def __init__(self, real: Any):
+        self._real = real
+
+    @property
+    def name(self) -> str:
+        """The name of the variable."""
+        return str(self._real.name)
+
+    def get(self, *default: Any) -> Any:
+        """Its value in the context of the call."""
+        world, source = _world(), Context(self._real, self._real.name)
+        if world is None:
+            return self._real.get(*default)
+        found = self._real.get(_UNSET)
+        if found is not _UNSET:
+            return world.translate(found, source)
+        world.assume(source, "absent", None)
+        return self._real.get(*default)
+
+    def set(self, value: Any) -> Any:
+        raise _outside(f"setting the context variable {self._real.name}")
+
+    def reset(self, token: Any) -> Any:
+        raise _outside(f"setting the context variable {self._real.name}")
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+
+# -- functions whose answer can be asked for again ----------------------------------------------------
+def _getenv(key: str, default: Any = None) -> Any:
+    return _ENVIRONMENT.get(key, default)
+
+
+def _geterr() -> Any:
+    world = _world()
+    if world is not None:
+        world.assume(Called(handling, ()), "equals", handling())
+    return np.geterr()
+
+
+def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any] | None:
+    """What to ask at each call, and for what: paths are texts, and keywords a part of the function. None where it is
+    not known by itself, and asked once."""
+    asked = tuple([os.fspath(x) if isinstance(x, os.PathLike) else x for x in args])
+    if not all(map(_is_fixed, (*asked, *kwargs.values()))):
+        if world.once:
+            return None
+        what = f"the answer of {real.__name__} to what may change is to be read at each call"
+        raise world.builder.gives_up(f"{what}; call it outside and pass the result")
+    if kwargs:
+        real = functools.wraps(real)(functools.partial(real, **kwargs))
+    return real, asked
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether an argument says by itself what is asked."""
+    return all(map(_is_fixed, x)) if type(x) is tuple else issubclass(type(x), _FIXED)  # a traced number is no float
+
+
+_FIXED = (str, int, float, bytes, type(None), type, types.ModuleType)
+# Of an answer with more parts, one look compares all.
+_MOST_PARTS = 4
+
+
+def _answer(world: Any, answer: Any, source: Called) -> Any:
+    """The answer, which each call compares. One of many parts is made anew each time, and compared as a whole."""
+    if type(answer) in (tuple, list, dict, set) and len(answer) > _MOST_PARTS:
+        with contextlib.suppress(Opaque):
+            world.assume(source, "state", State(answer, compare=True).key)
+            return answer
+    return world.translate(answer, source)
+
+
+def reader(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose answer is a guard: it is called again at each call."""
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        world = _world()
+        if world is None:
+            return real(*args, **kwargs)
+        question = _question(world, real, args, kwargs)
+        if question is None:
+            return real(*args, **kwargs)
+        ask, asked = question
+        source = Called(ask, asked)
+        try:
+            answer = ask(*asked)
+        except OSError:
+            world.assume(source, "absent", None)
+            raise
+        except Exception as error:
+            world.natives.raises_aside(real.__name__, error)
+            raise
+        return _answer(world, answer, source)
+
+    return call
+
+
+# -- what the functions and objects of a module read -------------------------------------------------------
+def _decimals() -> Any:
+    """What decides how Decimals are computed with, in the context of the call."""
+    now: Any = sys.modules["decimal"].getcontext()
+    traps = tuple([(signal.__name__, on) for signal, on in now.traps.items()])
+    return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, traps
+
+
+def _time_zone() -> Any:
+    """What decides which time it is where the process is."""
+    return time.tzname, time.timezone, _held().get(_TZ)
+
+
+_TZ = os.environ.encodekey("TZ")
+_SETTINGS: dict[Any, Callable[[], Any]] = {"decimal": _decimals, "datetime": _time_zone}
+_CONTEXT = ("getcontext", "setcontext")
+
+
+def of_settings(world: Any, x: Any) -> Any:
+    """Guard the settings of the module that a function, a class or an object of a class is of. What stands for one that
+    hands these out to be changed, in a way that no trace sees; None for all others."""
+    read = _SETTINGS.get(x.__module__ if hasattr(x, "__module__") else type(x).__module__)
+    if read is None or world.once:
+        return None
+    if getattr(x, "__name__", "") in _CONTEXT:
+        return functools.wraps(x)(functools.partial(_hands_out, world, x))
+    world.assume(Called(read, ()), "equals", read())
+    return None
+
+
+def _hands_out(world: Any, real: Any, *args: Any) -> Any:
+    if not world.open:
+        return real(*args)
+    text = f"decimal.{real.__name__} hands out settings, which may be changed unseen; use decimal.localcontext"
+    raise world.builder.gives_up(text)
+
+
+_ASKED = (
+    os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, os.path.getmtime, os.listdir,
+    os.cpu_count, sys.getrecursionlimit, sys.getswitchinterval, threading.get_ident, threading.active_count,
+    threading.current_thread, threading.main_thread, gc.isenabled, np.geterrcall, np.getbufsize, np.get_printoptions,
+)  # fmt: skip
+
+# By the identity of what they replace.
+READERS: dict[int, Any] = {
+    **{id(f): reader(f) for f in _ASKED},
+    id(os.getenv): functools.wraps(os.getenv)(_getenv),
+    id(np.geterr): functools.wraps(np.geterr)(_geterr),
+    id(os.environ): _ENVIRONMENT,
+    id(gc.get_threshold): reader(thresholds),
+}

@@ -1,0 +1,297 @@
+"""What traced code sees in the place of built-in functions that do not ask what their arguments stand for."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import inspect
+import operator
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import located, numpys
+from tracegrad.ir import Value
+from tracegrad.ir.builder import recorder
+from tracegrad.numpy_api.creation import empty
+from tracegrad.numpy_api.faces import REWRITTEN, agreed, has, itself, stands_for
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier, Level
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.loops.element_schema import Instead
+from tracegrad.trace.loops.range_counter import tell
+from tracegrad.trace.random.rejected_reads import InPlace
+from tracegrad.trace.rewriting.constant_identity import is_same
+from tracegrad.trace.sources.class_patching import genuine, hook
+from tracegrad.trace.sources.code_origin import is_library_module
+from tracegrad.trace.sources.consumed_iterators import Taken
+from tracegrad.trace.sources.sources import Attribute
+from tracegrad.trace.sources.state_sources import Called
+from tracegrad.trace.values.array_creation import making
+from tracegrad.trace.values.container_proxies import Shadowed, real_of, touching
+from tracegrad.trace.values.differentiated_keys import hash_of
+from tracegrad.trace.values.text_conversions import EVALUATED
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "unshadowed"]
+
+_get = object.__getattribute__
+_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def unshadowed(x: Any) -> Any:
+    """The real object of a shadow, or the class that another stands for; anything else as it is."""
+    if type(x) in (InPlace, Taken):
+        return x.real
+    return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
+
+
+def _isinstance(x: Any, classes: Any) -> bool:
+    """`isinstance`, with traced values taken for what they stand for."""
+    if not _is_traced(x):
+        return isinstance(x, classes) or _not_of(type(unshadowed(x)), classes)
+    if type(classes) is tuple:
+        return any([_isinstance(x, each) for each in classes])  # noqa: C419 (no frame of its own)
+    meta: Any = type(classes)
+    asked = getattr(meta, "takes_traced", False) or hook(meta, "__instancecheck__") is not None
+    if asked:
+        return bool(meta.__instancecheck__(classes, x))
+    return bool(agreed(x, lambda cls: _issubclass(cls, classes)))
+
+
+def _issubclass(cls: Any, classes: Any) -> bool:
+    """`issubclass`, whose answer of an abstract base class may be another one at another call."""
+    return issubclass(cls, classes) or _not_of(cls, classes)
+
+
+def _not_of(cls: Any, classes: Any) -> bool:
+    """False, on which the trace depends: a class that is none of an abstract base class's may be registered there."""
+    world: Any = getattr(recorder(), "world", None)
+    if world is not None and world.open and isinstance(cls, type):
+        for base in classes if type(classes) is tuple else getattr(classes, "__args__", (classes,)):
+            if type(base) is tuple:
+                _not_of(cls, base)
+            else:
+                world.natives.is_none_of(cls, base)
+    return False
+
+
+def _is_traced(x: Any) -> bool:
+    if issubclass(type(x), Instead):
+        x.misused()
+    return isinstance(x, Value) or (isinstance(x, Carrier) and x.level is Level.SPAN)
+
+
+def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None,
+           order: Any = None) -> Any:  # fmt: skip
+    """`np.ndarray`, the class as a function: an array that nothing is written into yet, or one of a buffer's memory."""
+    if strides is None and buffer is None:
+        return _EMPTY(shape, dtype, order or "C")
+    if peer_of(shape, buffer, offset, strides) is not None:
+        raise refuse("np.ndarray of the memory of an array", "use np.lib.stride_tricks.as_strided, or x.view(dtype)")
+    return np.ndarray(shape, dtype, buffer, offset, strides, order)
+
+
+def _unbound(method: Any) -> Any:
+    """A method of the class of arrays as a function, which takes a traced array as well."""
+    name: str = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        traced = _is_traced(self) and stands_for(self) is np.ndarray
+        return getattr(self, name)(*args, **kwargs) if traced else method(self, *args, **kwargs)
+
+    return call
+
+
+_METHODS = {
+    name: _unbound(method)
+    for name, method in vars(np.ndarray).items()
+    if isinstance(method, _OF_CLASSES) and getattr(Tracer, name, None) is not getattr(object, name, None)
+}
+_EMPTY: Any = making(np.empty, empty)
+# What stands for the class of arrays in traced code.
+ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {**_METHODS, "__call__": _array}})
+REWRITTEN[np.ndarray] = ARRAYS
+
+
+class _TypeMeta(type):
+    """`type`, but that the type of a traced value is that of what it stands for."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
+            found = _class_of_traced(args[0]) if _is_traced(args[0]) else _class_of(args[0])
+            return ARRAYS if found is np.ndarray else found
+        return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, type) if cls is _Type else super().__instancecheck__(x)
+
+
+def _class_of_traced(x: Any) -> Any:
+    """The class of what a traced value stands for, which the trace notes to have been asked for."""
+    trace: Any = current_trace()
+    if trace is not None and not trace.world.class_asked:
+        trace.world.class_asked = located("type() is asked for the class of a value, ask isinstance()")
+    return agreed(x, itself)
+
+
+def _class_of(x: Any) -> Any:
+    """The class of what is not traced. Traced code may make objects of that of a shadow."""
+    found = numpys(type(genuine(unshadowed(x))))
+    if isinstance(type(x), type) and issubclass(type(x), Shadowed):
+        _get(x, "_world").natives.note(found)
+        _get(x, "_world").assume(Attribute(_get(x, "_source"), "__class__"), "is", found)
+    return found
+
+
+class _Type(type, metaclass=_TypeMeta):
+    """What traced code sees as `type`."""
+
+
+def _print(*values: Any, file: Any = None, **options: Any) -> None:
+    """`print`: people are shown the values of the call being traced, another file is given those of each call; also one
+    that traced code has put in the place of `sys.stdout`."""
+    tell()
+    trace: Any = current_trace()
+    streams = (sys.stdout, sys.stderr) if trace is None else trace.world.streams
+    if (sys.stdout if file is None else file) in streams:
+        values = tuple([tree.map(_shown, x) for x in values])
+    if trace is not None and trace.world.open and (file is None or file is sys.stdout):
+        trace.world.printed.add(*values, **options)
+    else:
+        print(*values, file=file, **options)
+
+
+def _shown(x: Any) -> Any:
+    return x.shown() if isinstance(x, Tracer) else x
+
+
+def _hasattr(x: Any, name: str) -> bool:
+    """`hasattr`, of what traced values stand for."""
+    return has(x, name) if _is_traced(x) else hasattr(x, name)
+
+
+def _getattr(x: Any, name: str, *default: Any) -> Any:
+    """`getattr`, of what traced values stand for."""
+    if name == "__class__" and _is_traced(x):
+        return _Type(x)
+    if _is_traced(x) and not has(x, name):
+        if default:
+            return default[0]
+        raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")
+    if _is_traced(x) and not hasattr(type(x), name) and getattr(x, name, _ABSENT) is _ABSENT:
+        raise refuse(f"ndarray.{name}")
+    return _vars(x) if name == "__dict__" and isinstance(x, type) else getattr(x, name, *default)
+
+
+def _dir(*args: Any) -> list[str]:
+    """`dir`: what is listed there of objects, classes and modules of the user's, no guard could ask for again."""
+    if not args:
+        return sorted(sys._getframe(1).f_locals)
+    world: Any = getattr(recorder(), "world", None)
+    of_users = isinstance(type(args[0]), type) and issubclass(type(args[0]), Shadowed | type | types.ModuleType)
+    of_users = of_users and not (isinstance(args[0], types.ModuleType) and is_library_module(args[0]))
+    if of_users and world is not None and world.open:
+        raise world.builder.gives_up("dir(x) asks for all names that an object, a class or a module has")
+    return dir(*args)
+
+
+def _vars(*args: Any) -> Any:
+    """`vars`: all that a class has is guarded, which is listed there."""
+    if not args:
+        return sys._getframe(1).f_locals
+    world: Any = getattr(recorder(), "world", None)
+    if world is not None and world.open and isinstance(args[0], type):
+        return world.natives.list_all_of(args[0])
+    return vars(*args)
+
+
+@functools.wraps(id)
+def _id(x: Any, /) -> int:
+    """`id`, of what stands for something from outside: of that, which is to be the same object at each call."""
+    trace: Any = current_trace()
+    outside = trace is None or not trace.world.open or isinstance(x, Tracer)
+    place = None if outside else trace.world.containers.place_of(x)
+    if place is None:
+        return id(x)
+    real, source = place
+    trace.world.assume(source, "is", real)
+    return id(real)
+
+
+BUILTINS: dict[str, Any] = {
+    **EVALUATED,
+    "dir": _dir,
+    "getattr": _getattr,
+    "hasattr": _hasattr,
+    "hash": hash_of,
+    "id": _id,
+    "isinstance": _isinstance,
+    "issubclass": _issubclass,
+    "print": _print,
+    "type": _Type,
+    "vars": _vars,
+}
+
+
+@functools.wraps(np.isscalar)
+def _isscalar(element: Any) -> bool:
+    return stands_for(element) is not np.ndarray if _is_traced(element) else np.isscalar(element)
+
+
+def _truth(x: Any) -> Any:
+    return bool(x) if isinstance(x, Tracer) and x.weak and x.dtype.kind == "b" else x
+
+
+def _compare(*xs: Any) -> None:
+    for x in xs:
+        if isinstance(x, Tracer) and x.builder.open:
+            x.builder.world.compares()
+
+
+@functools.wraps(operator.is_)
+def _is(a: Any, b: Any) -> bool:
+    _compare(a, b)
+    return is_same(_truth(a), _truth(b))
+
+
+@functools.wraps(operator.is_not)
+def _is_not(a: Any, b: Any) -> bool:
+    _compare(a, b)
+    return not is_same(_truth(a), _truth(b))
+
+
+def _static(x: Any, name: str) -> Any:
+    return inspect.getattr_static(x, name, _ABSENT)
+
+
+@functools.wraps(inspect.getattr_static)
+def _getattr_static(obj: Any, attr: str, *default: Any) -> Any:
+    """`inspect.getattr_static`, of what a shadow stands for."""
+    real, world = unshadowed(obj), getattr(recorder(), "world", None)
+    if world is None or not world.open or (real is obj and not isinstance(obj, type)):
+        return inspect.getattr_static(real, attr, *default)
+    found, source = _static(real, attr), Called(_static, (real, attr))
+    if found is _ABSENT or real is obj:
+        world.assume(source, "is", found)
+        return inspect.getattr_static(real, attr, *default)
+    return world.translate(found, source)
+
+
+_ABSENT = object()
+_READ_IN_C = (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace, operator.concat)
+# By the identity of what they replace.
+OTHERS: dict[int, Any] = {
+    id(np.isscalar): _isscalar,
+    id(np.ndarray): ARRAYS,
+    **{id(vars(np.ndarray)[name]): method for name, method in _METHODS.items()},
+    id(inspect.getattr_static): _getattr_static,
+    id(operator.is_): _is,
+    id(operator.is_not): _is_not,
+    **{id(f): touching(f) for f in _READ_IN_C},
+}

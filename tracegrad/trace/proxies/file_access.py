@@ -1,0 +1,162 @@
+"""Files and processes in traced code.
+
+What is read of them is another thing at each call, so reading is refused. What is written, and what another process
+does, is to happen at each call: such a function runs as plain Python. Whether a file is there is asked at each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.trace.builder.builder import current_trace, repeats
+from tracegrad.trace.proxies.ambient_state import reader
+from tracegrad.trace.proxies.logging_proxy import by_value
+from tracegrad.trace.random.rejected_reads import InPlace, refuse
+from tracegrad.trace.values.text_conversions import handed_over, reads
+
+__all__ = ["FILES", "file_by_name", "path"]
+
+_OUTSIDE = "read the file outside of it and pass what it holds"
+
+
+def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    read = reads(real, name, "what was written")
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return refuse(name, "read", _OUTSIDE) if repeats() else read(*args, **kwargs)
+
+    return call
+
+
+def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _at_each_call(name) if repeats() else by_value(real, args, kwargs)
+
+    return call
+
+
+def _running(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    do = _doing(real, name)
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for x in tree.leaves((args, kwargs)):
+            handed_over(x, name)
+        return do(*args, **kwargs)
+
+    return call
+
+
+def _at_each_call(name: str) -> NoReturn:
+    trace: Any = current_trace()
+    raise trace.gives_up(f"{name} is to happen at each call; do it outside to have the function compiled")
+
+
+def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if not repeats():
+            return real(file, mode, *args, **kwargs)
+        if "r" in mode or "+" in mode:
+            refuse(name, "read", _OUTSIDE)
+        _at_each_call(f"what {name} writes")
+
+    return call
+
+
+# By the identity of what they replace.
+FILES: dict[int, Any] = {id(open): _opening(open, "open")}
+
+
+def _enter(module: Any, around: Callable[..., Any], *names: str) -> None:
+    for name in names:
+        real = getattr(module, name, None)
+        if real is not None:
+            FILES[id(real)] = around(real, f"{module.__name__}.{name}")
+
+
+_enter(np, _reading, "load", "loadtxt", "genfromtxt", "fromfile", "fromregex")
+_enter(np, _doing, "save", "savez", "savez_compressed", "savetxt")
+_enter(os, _reading, "stat", "lstat", "fstat", "scandir", "walk", "fwalk", "read", "readlink", "access", "popen")
+_enter(os, _doing, "write", "open", "mkdir", "makedirs", "remove", "unlink", "rmdir", "removedirs", "rename", "renames",
+       "replace", "link", "symlink", "utime", "chmod", "truncate", "chdir", "system", "kill", "fork")  # fmt: skip
+
+# Of modules that are not imported for their sake: their functions by name.
+_NAMES = {
+    "glob": (_reading, ("glob", "iglob")),
+    "shutil": (_doing, ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")),
+    "subprocess": (
+        _running, ("run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "Popen"),
+    ),
+}  # fmt: skip
+
+
+def file_by_name(value: Any) -> Any:
+    """What stands for a function or class of one of these modules; None for others."""
+    around, names = _NAMES.get(value.__module__, (_reading, ()))
+    return around(value, f"{value.__module__}.{value.__name__}") if value.__name__ in names else None
+
+
+# -- paths -----------------------------------------------------------------------------------------------------
+_KIND: Any = type(pathlib.Path())
+
+
+class _Path(_KIND):  # type: ignore[misc]
+    """A path in traced code."""
+
+    __slots__ = ()
+    open = _opening(pathlib.Path.open, "Path.open")
+
+
+def _method(name: str, ask: Callable[..., Any]) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return ask(str(self), *args, **kwargs) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
+
+    return functools.wraps(getattr(_KIND, name))(method)
+
+
+_ASKED = {"exists": os.path.exists, "is_file": os.path.isfile, "is_dir": os.path.isdir, "is_symlink": os.path.islink}
+for _name, _ask in _ASKED.items():
+    setattr(_Path, _name, _method(_name, reader(_ask)))
+
+
+def _place(name: str) -> Callable[..., Any]:
+    """What a path answers with another one, by the folder or the user of the process."""
+
+    def answer(*args: Any, **kwargs: Any) -> str:
+        return str(getattr(_KIND(args[0]) if args else _KIND, name)(*args[1:], **kwargs))
+
+    answer.__name__ = f"Path.{name}"
+    ask = reader(answer)
+    return lambda *args, **kwargs: _Path(ask(*args, **kwargs))
+
+
+for _name in ("absolute", "expanduser", "resolve"):
+    setattr(_Path, _name, _method(_name, _place(_name)))
+_OF_PROCESS = {name: _place(name) for name in ("cwd", "home")}
+for _name, _ask in _OF_PROCESS.items():
+    setattr(_Path, _name, staticmethod(_ask))
+for _name in ("read_text", "read_bytes", "stat", "lstat", "iterdir", "glob", "rglob", "owner", "group", "samefile"):
+    setattr(_Path, _name, _reading(getattr(_KIND, _name), f"Path.{_name}"))
+for _name in ("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", "rename", "replace", "chmod"):
+    setattr(_Path, _name, _doing(getattr(_KIND, _name), f"Path.{_name}"))
+
+
+def path(real: Any) -> Any:
+    """What stands in traced code for a path."""
+    return _Path(real) if type(real) is _KIND else real
+
+
+_OF_PATHS: Any = {"__call__": _Path, **_OF_PROCESS}
+_MAPS: Any = {"__call__": _reading(np.memmap, "numpy.memmap")}
+for _cls, _other in ((pathlib.Path, _OF_PATHS), (_KIND, _OF_PATHS), (np.memmap, _MAPS)):
+    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": _other})

@@ -1,0 +1,488 @@
+"""Shadows: the user's functions, modules and objects as traced code sees them, so that what it reads is known.
+
+The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the
+trace (CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are
+translated. In it the name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know
+traced numbers, SciPy for functions over ops. The shadow of an object reads its attributes through the
+world and calls its methods as shadows.
+
+Only the user's code is run so (`tracegrad.trace.sources.code_origin`): all but that of Python, NumPy, SciPy, Numba and
+tracegrad.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import types
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.ir import Value
+from tracegrad.numpy_api.faces import agreed, itself
+from tracegrad.ops import Carrier
+from tracegrad.trace.builder.element_identity import has_identity, tells_objects_apart
+from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
+from tracegrad.trace.bytecode.instructions import attributes_in, decoded
+from tracegrad.trace.proxies.builtin_proxies import unshadowed
+from tracegrad.trace.proxies.class_attributes import (
+    LABELS,
+    Written,
+    another,
+    assume_no_own,
+    data_names,
+    descriptor,
+    getter,
+    is_of_python,
+    lend_dict,
+    of_class,
+    of_python,
+    own,
+    runs_code,
+    static,
+    writes_of,
+)
+from tracegrad.trace.proxies.function_metadata import ask
+from tracegrad.trace.proxies.module_proxies import replacement
+from tracegrad.trace.proxies.namespace_proxies import EMPTY, Globals, contents, lacks
+from tracegrad.trace.rewriting.call_sites import marked
+from tracegrad.trace.rewriting.constant_identity import comparisons
+from tracegrad.trace.sources.class_patching import for_c, genuine, hook
+from tracegrad.trace.sources.code_origin import is_decorated, is_user_class, is_user_function
+from tracegrad.trace.sources.sources import Attribute, Cell, Fixed, Item, Source, Variable
+from tracegrad.trace.sources.state_sources import Called
+from tracegrad.trace.values.container_proxies import Shadowed, notice_sets, passes_methods
+
+__all__ = [
+    "COLLECTIONS", "EMPTY", "VALUES", "Globals", "contents", "function", "has_user_attributes", "is_structural",
+    "is_user_object", "unshadowed", "user_object",
+]  # fmt: skip
+
+# Immutable values that need no more than a guard.
+VALUES = (
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
+    range, frozenset, enum.Enum,
+)  # fmt: skip
+# Mutable collections that traced code is given as they are.
+COLLECTIONS = (set, deque, dict, list, bytearray)
+
+
+# -- functions -----------------------------------------------------------------------------------------------
+def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
+    """The shadow of `fun`, which `where` leads to, or `fun` itself when it is not the user's."""
+    replaced = replacement(fun)
+    if replaced is not None:
+        return replaced
+    if not is_user_function(fun) or isinstance(fun.__globals__, Globals):
+        return fun
+    if is_decorated(fun):
+        return _decorated(world, fun, where)
+    names = enumerate(fun.__code__.co_freevars)
+    closure = tuple([_cell(world, c, k, name, where) for c, (k, name) in zip(fun.__closure__ or (), names)])
+    space = world.writes.globals_of(fun.__globals__, world)
+    made = types.FunctionType(marked(fun.__code__), space, fun.__name__, None, closure)
+    world.enter(fun, made)
+    made.__kwdefaults__ = fun.__kwdefaults__ and {
+        k: _default(world, where, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
+    }
+    made.__defaults__ = fun.__defaults__ and tuple(
+        [_default(world, where, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
+    )
+    made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
+    if fun.__annotations__:
+        made.__annotations__ = fun.__annotations__
+    _guard_function(world, fun, where)
+    made.__dict__.update({k: _attribute_of_function(world, where, k, x) for k, x in fun.__dict__.items()})
+    world.writes.watch_function(fun, made)
+    for c in closure:
+        world.writes.fill(c, world.translate)
+    return made
+
+
+def _decorated(world: Any, fun: Any, where: Source) -> types.FunctionType:
+    """A function that a decorator of ours made, around the shadow of the user's function in it."""
+    cells = tuple([types.CellType() if contents(c) is fun.__wrapped__ else c for c in fun.__closure__])
+    made = types.FunctionType(fun.__code__, fun.__globals__, fun.__name__, None, cells)
+    world.enter(fun, made)
+    inside = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
+    for c, name in zip(cells, fun.__code__.co_freevars):
+        if contents(c) is EMPTY:
+            c.cell_contents = inside
+        else:
+            _guard_mode(world, Attribute(Cell(c, name), "__self__"))
+    functools.update_wrapper(made, inside)
+    return made
+
+
+def _guard_mode(world: Any, place: Source) -> None:
+    """Guard which mode a decorator of ours sets."""
+    mode = place.read()
+    world.assume(Attribute(place, "__class__"), "is", type(mode))
+    if "mode" in vars(mode):
+        world.assume(Attribute(place, "mode"), "equals", mode.mode)
+
+
+def is_dispatched(fun: types.FunctionType) -> bool:
+    """Whether `functools.singledispatch` made the function."""
+    return fun.__code__ is _DISPATCHED
+
+
+_EXAMPLE: Any = functools.singledispatch(contents)
+_DISPATCHED = _EXAMPLE.__code__
+
+
+def dispatched(world: Any, fun: Any, where: Source) -> Any:
+    """What stands for a function that chooses another one by the type of its first argument."""
+
+    @functools.wraps(fun)
+    def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
+        cls = agreed(first, itself) if isinstance(first, Value) else type(unshadowed(first))
+        return dispatch(cls)(first, *args, **kwargs)
+
+    def dispatch(cls: Any) -> Any:
+        chosen = fun.dispatch(cls)
+        return world.translate(chosen, Called(fun.dispatch, (cls,))) if world.open else chosen
+
+    world.enter(fun, call)
+    call.dispatch, call.registry = dispatch, world.translate(fun.registry, Attribute(where, "registry"), guard=False)  # type: ignore[attr-defined]
+    call.__wrapped__ = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
+    return call
+
+
+def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
+    """Guard what a function is made of, which can be exchanged."""
+    world.assume(Attribute(where, "__code__"), "is", fun.__code__)
+    if _compares_identity(fun.__code__):
+        world.ask_identity()
+        if tells_objects_apart(fun):
+            world.compares(always=True)
+    if passes_methods(fun.__code__):
+        world.read_whole()
+    notice_sets(world, fun.__code__)
+    if _compares_truths(fun.__code__):
+        world.ask_truths()
+    if fun.__defaults__ and not isinstance(where, Fixed):
+        world.assume(Attribute(where, "__defaults__"), "keys", (tuple, len(fun.__defaults__)))
+    elif fun.__defaults__:
+        world.assume(Attribute(where, "__defaults__"), "is", fun.__defaults__)
+    if fun.__kwdefaults__:
+        world.assume(Attribute(where, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
+    ask(world, fun)
+    if fun.__code__.co_exceptiontable:
+        _guard_caught(world, fun)
+
+
+def _guard_caught(world: Any, fun: types.FunctionType) -> None:
+    """Guard the attributes that a function which handles exceptions asks of functions and classes that lack them."""
+    cells = dict(zip(fun.__code__.co_freevars, fun.__closure__ or ()))
+    for name, attribute in attributes_in(fun.__code__):
+        owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
+        if isinstance(owner, types.FunctionType | type):
+            lacks(world, owner, attribute)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compares_identity(code: types.CodeType) -> bool:
+    """Whether the code, or that of a function in it, has an `is` of two objects neither of which is a constant."""
+    before = None
+    for step in decoded(code) if has_identity(code) else ():
+        if step.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
+            return True
+        before = step
+    return any(_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
+@functools.lru_cache(maxsize=4096)
+def _compares_truths(code: types.CodeType) -> bool:
+    """Whether the code, or that of a function in it, has an `is` of objects, one maybe a truth, that asks nothing."""
+    before = None
+    for step in decoded(code) if has_identity(code) else ():
+        asks = step.offset in comparisons(code)
+        if step.opname == "IS_OP" and before is not None and type(before.argval) is bool and not asks:
+            return True
+        before = step
+    return _compares_identity(code) or any(_compares_truths(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
+def is_structural(x: Any) -> bool:
+    """Whether another object can do as well as `x`, if what is read of it is the same."""
+    if isinstance(x, types.FunctionType):
+        return is_user_function(x) and not (is_dispatched(x) or is_decorated(x)) and replacement(x) is None
+    return is_user_object(x)
+
+
+def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
+    """The attribute of a function that its shadow gets; what Python itself gives functions are labels."""
+    if name in LABELS or name == DERIVED:
+        return value
+    return world.translate(value, Attribute(where, name))
+
+
+def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Source) -> types.CellType:
+    """The cell itself if traced code can share it, else one for the translation of what it holds."""
+    value = contents(cell)
+    source = Cell(cell, name) if isinstance(where, Fixed) else Variable(cell, name, where, number)
+    if value is EMPTY:
+        world.assume(source, "absent", None)
+    if isinstance(value, type):
+        world.assume(source, "is", value)
+        world.natives.note(value)
+        return cell
+    made: types.CellType = world.writes.cell(cell, source)
+    return made
+
+
+def _default(world: Any, where: Source, attribute: str, key: Any, value: Any) -> Any:
+    if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(where, Fixed):
+        return value  # as the tuple is
+    return world.translate(value, Item(Attribute(where, attribute), key))
+
+
+# -- objects -----------------------------------------------------------------------------------------------
+_get = object.__getattribute__
+
+
+class _Object(Shadowed):
+    """The shadow of an object: attributes are read through the world, methods run as shadows.
+
+    What is written is in its own `__dict__`, where `object.__setattr__` puts it too, or, once traced code has looked
+    at the `__dict__` of the object, in what that was lent.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_known", "_real", "_source", "_world")
+    _data: tuple[str, ...] = ()  # what `data_names` says of the class
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in type(self)._data and _get(self, "_world").open:
+            return _computed(self, name)
+        known, writes = _get(self, "_known"), writes_of(self)
+        lent = known.get("__dict__")
+        if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
+            found = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
+            return _present(self, name, found)
+        if lent is not None and name in lent:
+            return lent[name]
+        if name in known:
+            return known[name]
+        real, world = _get(self, "_real"), _get(self, "_world")
+        if name == "__dict__" and world.open:
+            return lend_dict(self)
+        if not world.open or is_of_python(self, name):
+            return of_python(self, name)
+        found = static(type(real), name)
+        if (get := getter(self, real, name, found)) is not None:
+            return get()
+        value = _attribute(world, self, real, name, found)
+        # What `__getattr__` gives is asked for again: it may have kept it, and may give something else next.
+        if name not in writes and (found is not EMPTY or name in getattr(real, "__dict__", ())):
+            known[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = hook(type(_get(self, "_real")), "__setattr__")
+        _put(self, name, value) if own is None else _get(self, "_world").adopt(own)(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        own = hook(type(_get(self, "_real")), "__delattr__")
+        _delete(self, name) if own is None else _get(self, "_world").adopt(own)(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        real, theirs = _get(self, "_real"), unshadowed(other)
+        if type(real) is type(theirs) is types.SimpleNamespace and _get(self, "_world").open:
+            return bool(dict(vars(self)) == dict(vars(other)))  # as these hold the same, through the world
+        return bool(real == theirs)
+
+    def __hash__(self) -> int:
+        return hash(_get(self, "_real"))
+
+    def __repr__(self) -> str:
+        return repr(_get(self, "_real"))
+
+
+def _present(made: Any, name: str, found: Any) -> Any:
+    if found is EMPTY:
+        raise AttributeError(f"{real_class(made).__name__!r} object has no attribute {name!r}")
+    return found
+
+
+def _computed(made: Any, name: str) -> Any:
+    """The attribute that a property or a descriptor of the class gives, or what Python says of one that gives none."""
+    real = _get(made, "_real")
+    get = getter(made, real, name, static(type(real), name))
+    return getattr(made, "__dict__")[name] if get is None else get()  # noqa: B009 (as traced code reads it)
+
+
+def _put(made: Any, name: str, value: Any) -> None:
+    """Write an attribute as `object.__setattr__` does."""
+    cls = type(_get(made, "_real"))
+    found = static(cls, name)
+    if (put := hook(type(found), "__set__")) is not None:
+        _get(made, "_world").adopt(put)(descriptor(made, name, found), made, value)
+    elif isinstance(found, property):
+        if found.fset is None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
+        _get(made, "_world").adopt(found.fset)(made, value)
+    else:
+        write(made, name, value)
+
+
+def _delete(made: Any, name: str) -> None:
+    """Take an attribute away as `object.__delattr__` does."""
+    cls = type(_get(made, "_real"))
+    found = static(cls, name)
+    if (delete := hook(type(found), "__delete__")) is not None:
+        _get(made, "_world").adopt(delete)(descriptor(made, name, found), made)
+    elif isinstance(found, property):
+        if found.fdel is None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no deleter")
+        _get(made, "_world").adopt(found.fdel)(made)
+    else:
+        getattr(made, name)
+        write(made, name, EMPTY)
+
+
+def write(made: Any, name: str, value: Any) -> None:
+    """Give the shadow of an object an attribute, or take it away (EMPTY); the object itself stays as it is."""
+    world = _get(made, "_world")
+    if not world.open:
+        delattr(_get(made, "_real"), name) if value is EMPTY else setattr(_get(made, "_real"), name, value)
+        return
+    if name in ("__dict__", "__class__"):
+        raise another(made, name)
+    lent = _get(made, "_known").get("__dict__")
+    if lent is None:
+        _get(made, "__dict__")[name] = value
+    elif value is EMPTY:
+        del lent[name]
+    else:
+        lent[name] = value
+
+
+def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
+    """What was written to the shadow of an object, what is known to have been there before, and where the object is."""
+    writes, known = writes_of(made), _get(made, "_known")
+    now = {k: x for k, x in writes.items() if x is not EMPTY}
+    before = {k: known.get(k, EMPTY) for k in writes if k in known or k not in now}
+    return now, before, _get(made, "_source")
+
+
+def real_class(made: Any) -> type:
+    """The class of the object that there is a shadow of."""
+    return type(_get(made, "_real"))
+
+
+def source_of(x: Any) -> Source | None:
+    """Where the object is found that `x` is the shadow of; None for what is no such shadow."""
+    return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _Object) else None
+
+
+def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
+    """Attribute `name` of the shadow `owner` of `real`, whose class has `found` under that name."""
+    source = Attribute(_get(owner, "_source"), name)
+    if name not in getattr(real, "__dict__", ()):
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(world.translate(found, Attribute(source, "__func__")), owner)
+        if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+            world.natives.note(type(real))
+            return types.MethodType(world.translate(found.__func__, Attribute(source, "__func__")), type(real))
+        if isinstance(found, staticmethod):
+            return world.translate(found.__func__, source)
+        if isinstance(found, Inlinable):
+            world.assume(of_class(owner, name), "is", found)
+            return functools.partial(found, owner)
+    elif runs_code(found):  # as reading the attribute would, where the object had it no more
+        return world.translate(real.__dict__[name], own(owner, name))
+    fallback = static(type(real), "__getattr__")
+    try:
+        value = object.__getattribute__(real, name) if isinstance(fallback, types.FunctionType) else getattr(real, name)
+    except AttributeError:
+        if not isinstance(fallback, types.FunctionType):
+            world.assume(source, "absent", None)
+            raise
+        assume_no_own(owner, real, name)
+        return world.translate(fallback, of_class(owner, "__getattr__"))(owner, name)
+    return _guarded(world, owner, real, value, source)
+
+
+def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -> Any:
+    """The attribute at `source` for traced code, which may have written it: to the class."""
+    own = source.name in getattr(real, "__dict__", ())
+    place = None if own else world.writes.rewritten(type(real), source.name)
+    if place is None:
+        return world.translate(value, source)
+    world.inherits(type(real), place)
+    assume_no_own(owner, real, source.name)
+    return value
+
+
+def is_user_object(x: Any) -> bool:
+    """Whether `x` is an instance of a class written in Python in the user's code, with nothing built in beneath."""
+    cls: Any = type(x)
+    known = is_user_class(cls) or (cls.__module__, cls.__qualname__) in _NAMESPACES
+    return known and not isinstance(x, type | Carrier | Inlinable | _Object)
+
+
+def has_user_attributes(x: Any) -> bool:
+    """Whether `x` is such an instance, or a class of the user's: what `classmethod` hands on."""
+    return is_user_class(x) if isinstance(x, type) else is_user_object(x)
+
+
+# Objects that are only their attributes.
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"),
+               ("collections", "UserDict"), ("collections", "UserList")}  # fmt: skip
+
+
+def user_object(world: Any, real: Any, source: Source) -> Any:
+    """The shadow of an instance of a user's class."""
+    cls: Any = type(real)
+    special = {
+        name: found
+        for c in reversed(cls.__mro__)
+        for name, found in zip(vars(c), map(genuine, vars(c).values()))
+        if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING
+    }
+    if hook(cls, "__getattribute__") is not None:
+        return world.natives.lends(real, source)
+    made: Any = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
+    parts = {"_real": real, "_world": world, "_source": source, "_known": {}, "__dict__": Written()}
+    for name, value in parts.items():
+        object.__setattr__(made, name, value)
+    world.writes.watch_object(made)
+    return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], data: tuple[str, ...]) -> Any:
+    """A class whose special methods run the user's as shadows."""
+    methods: dict[str, Any] = {name: _special(name, found) for name, found in special}
+    # `object.__setattr__` asks the class of the shadow.
+    methods.update({name: _written_through(name) for name in data}, _data=data)
+    if dataclasses.is_dataclass(cls):
+        methods["__dataclass_fields__"] = cls.__dataclass_fields__
+    made = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
+    tree.treat_as(made, cls)
+    if issubclass(cls, Mapping | Sequence):  # as patterns of `match` know them
+        (Mapping if issubclass(cls, Mapping) else Sequence).register(made)
+    return made
+
+
+def _written_through(name: str) -> property:
+    return property(None, lambda made, value: _put(made, name, value), lambda made: _delete(made, name))
+
+
+_PLUMBING = {
+    "__class_getitem__", "__del__", "__delattr__", "__getattr__", "__getattribute__", "__getstate__", "__init__",
+    "__init_subclass__", "__new__", "__reduce__", "__reduce_ex__", "__setattr__", "__setstate__",
+}  # fmt: skip
+
+
+def _special(name: str, found: types.FunctionType) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return for_c(name, _get(self, "_world").translate(found, of_class(self, name))(self, *args, **kwargs))
+
+    return functools.wraps(found)(method)

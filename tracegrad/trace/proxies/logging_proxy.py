@@ -1,0 +1,140 @@
+"""`logging` and `warnings` in traced code.
+
+Records hold the values of the call being traced, for handlers that read them later.
+
+What is only told is no question that the trace depends on, so it leaves no guard. But a loop that tells of its turns is
+not folded: all of them tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad import tree
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.loops.range_counter import tell
+from tracegrad.trace.proxies.ambient_state import reader
+from tracegrad.trace.proxies.standard_library import at_each_call
+from tracegrad.trace.sources.sources import Attribute, Fixed
+from tracegrad.trace.sources.state_sources import Called
+from tracegrad.trace.values.text_conversions import spell
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["TALK", "Logger", "by_value"]
+
+_LEVELS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
+
+
+def _shown(x: Any) -> Any:
+    return x.shown() if isinstance(x, Tracer) else x
+
+
+def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a function does with the values of the call being traced, which it may keep."""
+    return function(*tree.map(_given, list(args)), **tree.map(_given, kwargs))
+
+
+def _given(x: Any) -> Any:
+    value = _shown(x)
+    if value is not x:
+        spell(x, value)
+    return value
+
+
+def release() -> None:
+    """Print what traced code has printed, before something else is told."""
+    trace = current_trace()
+    if trace is not None and trace.world.open:
+        trace.world.printed.release()
+
+
+def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method or function of `logging` that is given values; the caller it notes is the caller of this."""
+
+    @functools.wraps(method)
+    def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
+        tell()
+        release()
+        return method(*[tree.map(_shown, x) for x in args], stacklevel=stacklevel + 1, **kwargs)
+
+    return call
+
+
+class Logger:
+    """A logger in traced code."""
+
+    def __init__(self, real: Any):
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if name in _LEVELS:
+            return _logs(found)
+        if name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers"):
+            return reader(found)
+        if callable(found):
+            return at_each_call(found, f"{type(self._real).__qualname__}.{name}")
+        trace = current_trace()
+        if trace is None or not trace.world.open:
+            return found
+        return trace.world.translate(found, Attribute(Fixed(self._real, "a logger"), name))
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+
+@functools.wraps(logging.getLogger)
+def _get_logger(name: str | None = None) -> Any:
+    return Logger(logging.getLogger(name))
+
+
+def _errors(category: type) -> tuple[Any, ...]:
+    """The filters of warnings, if one of them may make an error of warnings of a category; nothing if none does."""
+    known = [each for each in warnings.filters if issubclass(category, each[2])]
+    return (*known,) if any(each[0] == "error" for each in known) else ()
+
+
+@functools.wraps(warnings.warn)
+def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **options: Any) -> None:
+    """`warnings.warn`; whether that may be an error is a guard."""
+    tell()
+    release()
+    trace = current_trace()
+    if trace is not None and trace.world.open:
+        kind = type(message) if isinstance(message, Warning) else category or UserWarning
+        if isinstance(kind, type):
+            trace.world.assume(Called(_errors, (kind,)), "equals", _errors(kind))
+    warnings.warn(message, category, stacklevel + 1, source, **options)
+
+
+def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes a text of numbers in containers, which the trace depends on."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*[tree.map(_asked, x) for x in args], **kwargs)
+
+    return call
+
+
+def _asked(x: Any) -> Any:
+    if not isinstance(x, Tracer):
+        return x
+    value = x._plain("format()")
+    spell(x, value)
+    return value
+
+
+# By the identity of what they replace.
+TALK: dict[int, Any] = {
+    id(logging.getLogger): _get_logger,
+    id(warnings.warn): _warn,
+    id(json.dump): _writes(json.dump),
+    id(json.dumps): _writes(json.dumps),
+    **{id(getattr(logging, name)): _logs(getattr(logging, name)) for name in _LEVELS},
+}

@@ -1,0 +1,334 @@
+"""What traced code sees of modules, and of functions that do not look at the kind of their arguments.
+
+The name of NumPy stands for NumPy with functions that make arrays which traces see, `math` for functions that know
+traced numbers, SciPy's for functions over ops (`tracegrad.scipy_api`). What a module of the user's, of an installed
+package or of Python holds is read through the world, so that another value is noticed; the functions and classes of
+Python, NumPy and SciPy are taken to stay. What is known of functions of Python's is in
+`tracegrad.trace.proxies.standard_library`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import json
+import math
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.creation import REPLACEMENTS
+from tracegrad.numpy_api.deferred import MATRICES, POLYNOMIAL, SHADOWS, Unless
+from tracegrad.numpy_api.registry import FUNCTIONS
+from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stand_in
+from tracegrad.trace.builder.builder import current_trace, repeats
+from tracegrad.trace.bytecode.exception_regions import within_try
+from tracegrad.trace.proxies.ambient_state import READERS, Modules
+from tracegrad.trace.proxies.builtin_proxies import OTHERS
+from tracegrad.trace.proxies.file_access import FILES, file_by_name
+from tracegrad.trace.proxies.logging_proxy import TALK
+from tracegrad.trace.proxies.standard_library import at_each_call, of_library
+from tracegrad.trace.random.draws import is_generator
+from tracegrad.trace.random.methods import MAKERS, RANDOM, method_of_global
+from tracegrad.trace.random.rejected_reads import BY_NAME, REFUSED, InPlace, drawing, draws, refused_by_name
+from tracegrad.trace.rewriting.call_sites import MARK, callee
+from tracegrad.trace.sources.code_origin import is_library_module, is_user_module
+from tracegrad.trace.sources.sources import Attribute, Fixed, Global, Item, Source
+from tracegrad.trace.values.array_creation import making, of_lists, ufunc_of_lists
+from tracegrad.trace.values.math_functions import MATH
+from tracegrad.trace.values.number_builtins import unbound
+from tracegrad.trace.values.statistics_functions import average
+from tracegrad.trace.values.text_conversions import digesting, reads
+
+__all__ = ["imported", "module", "replacement"]
+
+
+class _Face(types.ModuleType):
+    """What stands for a module. `vars` and `dir` tell what the module has, of which nothing need be here."""
+
+    def __init__(self, real: types.ModuleType, world: Any = None):
+        super().__init__(real.__name__, real.__doc__)
+        _held(self)[_REAL] = real, world
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return _Everything(self, _held(self)[_REAL][0])
+
+    def __dir__(self) -> list[str]:
+        return dir(_held(self)[_REAL][0])
+
+
+_held = vars(types.ModuleType)["__dict__"].__get__
+_REAL = "(module)"  # no name of an attribute
+
+
+class _Everything(dict[str, Any]):
+    """The `__dict__` of a module, whose items are what `face`, which stands for the module, has for attributes."""
+
+    def __init__(self, face: Any, real: types.ModuleType):
+        super().__init__(vars(real))
+        self.face = face
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.face, name) if name in self else super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[str]:  # so that `dict` does not look past these methods
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if self.__contains__(name) else default
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+
+class _Numpy(_Face):
+    """NumPy with functions that make arrays which traces see."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith(MARK):
+            return callee(getattr(self, name[: -len(MARK)]))
+        found = getattr(np, name)
+        if isinstance(found, types.ModuleType) and is_user_module(found):  # `np.polynomial`, read by each trace anew
+            return module(getattr(current_trace(), "world", None), found)
+        value = module(None, found) if isinstance(found, types.ModuleType) else replacement(found) or found
+        setattr(self, name, value)
+        return value
+
+
+class _Math(_Face):
+    """`math` with functions that know traced numbers."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = replacement(getattr(math, name)) or getattr(math, name)
+        setattr(self, name, value)
+        return value
+
+
+class _Replaced(_Face):
+    """`np.linalg`, or a module of SciPy's, with the functions that do not dispatch replaced."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(_held(self)[_REAL][0], name)
+        inner = isinstance(found, types.ModuleType) and (found.__name__ in _INNER or _is_of_scipy(found.__name__))
+        value = _Replaced(found) if inner else replacement(found) or found
+        setattr(self, name, value)
+        return value
+
+
+_INNER = ("numpy.lib.stride_tricks",)
+
+
+class _UserModule(_Face):
+    """A module of the user's: its attributes are read through the world, those that Python gave it as well."""
+
+    def __init__(self, world: Any, real: types.ModuleType):
+        super().__init__(real, world.writes.globals_of(real.__dict__, world))
+        for name in _OF_PYTHON:
+            del _held(self)[name]
+
+    def __getattr__(self, name: str) -> Any:
+        real, space = _held(self)[_REAL]
+        if name.endswith(MARK):  # a module called `np` that has NumPy's names
+            return callee(getattr(self, name[: -len(MARK)]))
+        if name in real.__dict__ or dict.__contains__(space, name):
+            return space[name]
+        if not space.world.open:
+            return getattr(real, name)
+        return _lacking(space, real, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _held(self)[_REAL][1][name] = value
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        real, space = _held(self)[_REAL]
+        return space if space.world.open else real.__dict__
+
+    @property
+    def __doc__(self) -> Any:  # type: ignore[override]
+        return self.__getattr__("__doc__")
+
+
+_OF_PYTHON = ("__name__", "__package__", "__loader__", "__spec__")
+
+
+def _lacking(space: Any, real: types.ModuleType, name: str) -> Any:
+    """What a module of the user's that has no such attribute answers by a function `__getattr__`, if it has one."""
+    if "__getattr__" in space:
+        space.world.assume(Global(real.__dict__, name), "absent", None)
+        return space["__getattr__"](name)
+    return _read(space.world, real, name)
+
+
+class _Library(_Face):
+    """A module of Python, NumPy, SciPy or Numba."""
+
+    def __init__(self, world: Any, real: types.ModuleType):
+        super().__init__(real, world)
+
+    def __getattr__(self, name: str) -> Any:
+        real, world = _held(self)[_REAL]
+        if name.endswith(MARK):
+            return callee(getattr(self, name[: -len(MARK)]))
+        if not world.open:
+            return getattr(real, name)
+        value = _held(self)[name] = _read(world, real, name)
+        return value
+
+
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.ufunc, property)
+
+
+def _read(world: Any, real: types.ModuleType, name: str) -> Any:
+    """The attribute `name` of a module, as traced code sees it."""
+    source: Source = Global(real.__dict__, name)
+    try:
+        found = getattr(real, name)
+    except AttributeError:
+        world.assume(source, "absent", None)
+        raise
+    if name not in real.__dict__:  # made by the module's own __getattr__
+        source = Attribute(Fixed(real, real.__name__), name)
+    if isinstance(found, _CODE) and is_library_module(real) and of_library(found) is None:
+        return world.translate(found, source, guard=False)
+    return world.translate(found, source)
+
+
+class _Random(_Face):
+    """`random`, whose generators no program has: a call that draws by them runs as plain Python."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(_held(self)[_REAL][0], name)
+        if not repeats():
+            return drawing(found)
+        if not callable(found):
+            return found
+        what = f"random.{name} draws random numbers, or makes what does"
+        trace: Any = current_trace()
+        raise trace.gives_up(f"{what}; draw by a generator of np.random's to have the call compiled")
+
+
+class _Masked(_Face):
+    """`np.ma`, whose functions are refused what is traced."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np.ma, name)
+        instead = "use np.where, and the argument where= of reductions"
+        value = Unless(found, f"np.ma.{name}", instead) if callable(found) else found
+        setattr(self, name, value)
+        return value
+
+
+def _is_of_scipy(name: str) -> bool:
+    return name.partition(".")[0] == "scipy"
+
+
+_NUMPY, _MATH = _Numpy(np), _Math(math)
+
+
+def module(world: Any, real: types.ModuleType) -> Any:
+    """What traced code sees of a module."""
+    if real is np:
+        return _NUMPY
+    if real is math:
+        return _MATH
+    if real.__name__ == "numpy.ma":
+        return _Masked(real)
+    if real is np.random:
+        return RANDOM
+    if real.__name__ == "random":
+        return _Random(real)
+    if real.__name__ in ("numpy.linalg", "numpy.lib", *_INNER) or _is_of_scipy(real.__name__):
+        return _Replaced(real)
+    if world is None:
+        return real
+    return _UserModule(world, real) if is_user_module(real) else _Library(world, real)
+
+
+def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
+    """What traced code gets that imports a module, by one of these names."""
+    if not world.open:
+        return real
+    name = next((name for name in (real.__name__, *names) if sys.modules.get(name) is real), "")
+    # Code that catches an ImportError goes by whether there is a module of Python's, too.
+    known = name != "" and (not is_library_module(real) or within_try())
+    source = Item(Fixed(sys.modules, "sys.modules"), name) if known else Fixed(real, real.__name__)
+    return world.translate(real, source, guard=known)
+
+
+def _import_module(name: str, package: str | None = None) -> Any:
+    trace, found = current_trace(), importlib.import_module(name, package)
+    return found if trace is None else imported(trace.world, found, name)
+
+
+_REPLACED: dict[int, Any] = {
+    id(getattr(np, name)): making(getattr(np, name), ours) for name, ours in REPLACEMENTS.items()
+}
+_REPLACED.update(MATH)
+_REPLACED.update(REFUSED)
+_REPLACED.update(READERS)
+_REPLACED.update(FILES)
+_REPLACED.update(TALK)
+_REPLACED.update({id(f): reads(f) for f in (ast.literal_eval, json.load, json.loads, np.fromstring, float.fromhex)})
+_REPLACED.update({id(f): digesting(f) for f in [getattr(hashlib, x) for x in ("new", *hashlib.algorithms_guaranteed)]})
+_REPLACED[id(importlib.import_module)] = _import_module
+
+
+_REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
+_REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()})
+_REPLACED.update(OTHERS)
+_matrix = Unless(np.matrix, "np.matrix", MATRICES)
+_REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
+_REPLACED[id(np.poly1d)] = InPlace("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})
+_REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it is a function or a class; those of `scipy.fft` are of a class of their own."""
+    functions = types.FunctionType, types.BuiltinFunctionType, type
+    return isinstance(value, functions) or type(value).__module__ == "uarray"
+
+
+def _one_replaced(value: Any) -> Any:
+    found = _REPLACED.get(id(value))
+    return unbound(value) if found is None else found
+
+
+def _by_name(value: Any) -> Any:
+    found = file_by_name(value) if isinstance(value, types.FunctionType | type) else None
+    return of_library(value) if found is None else found
+
+
+def replacement(value: Any) -> Any:
+    """What stands for a function or object of Python, NumPy or SciPy in traced code; None for others."""
+    if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
+        if is_generator(value.__self__):
+            return method_of_global(value)
+        return at_each_call(value, f"random.{value.__name__}") if repeats() else drawing(value)
+    if _is_function(value) and _is_of_scipy(value.__module__ or ""):
+        return shadow_of(value)
+    if _is_of_scipy(type(value).__module__):
+        return stand_in(value)
+    if isinstance(value, np.ufunc) and is_special(value):
+        return ufunc_of_lists(value)
+    if is_fortran(value):
+        return routine(value)
+    if value is sys.modules:
+        return Modules()
+    if isinstance(value, types.FunctionType) and value.__module__ == "statistics":
+        return average(value)
+    if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
+        return refused_by_name(value)
+    found = _one_replaced(value)
+    return _by_name(value) if found is None else found

@@ -1,0 +1,216 @@
+"""The names that functions of traced code see: global variables and the built-in ones, read through the world."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from tracegrad.ir import Value
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.inlinable import Inlinable
+from tracegrad.trace.bytecode.exception_regions import Namespace
+from tracegrad.trace.loops.array_iteration import ITERATED
+from tracegrad.trace.proxies.builtin_proxies import BUILTINS
+from tracegrad.trace.proxies.module_proxies import imported, replacement
+from tracegrad.trace.rewriting.call_sites import LOOPED, MARK, callee
+from tracegrad.trace.sources.code_origin import is_library_module
+from tracegrad.trace.sources.sources import Attribute, Fixed, Global, Hiding, Item
+from tracegrad.trace.sources.state_sources import Name
+
+__all__ = ["EMPTY", "Globals", "contents", "lacks"]
+
+EMPTY: Any = object()
+
+
+def contents(cell: types.CellType) -> Any:
+    """What a cell holds; EMPTY when it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
+
+
+class Globals(Namespace):
+    """The globals of shadows: reads come from the real namespace through the world, writes stay here."""
+
+    __slots__ = ("known", "real", "world")
+
+    def __init__(self, real: dict[str, Any], world: Any):
+        names = _builtins_of(real, world)
+        super().__init__(__builtins__=names)
+        self.real, self.world = real, world
+        names.space = self
+        self.known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if super().__contains__(name):
+            return super().__getitem__(name)
+        if name.endswith(MARK):
+            return self._called(name[: -len(MARK)])
+        if not self.world.open:
+            names = super().__getitem__("__builtins__")
+            return self.real[name] if name in self.real else dict.__getitem__(names, name)
+        if name not in self.known:
+            self.known[name] = self._found(name)
+        return self.known[name]
+
+    def _called(self, name: str) -> Any:
+        """What is called under a name; the error for one that nothing has is Python's."""
+        try:
+            x = self[name]
+        except KeyError:
+            raise NameError(f"name {name!r} is not defined", name=name) from None
+        return _iterated(x) if name in LOOPED else callee(x)
+
+    def _found(self, name: str) -> Any:
+        """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
+        if name in self.real:
+            return self.world.translate(self.real[name], Global(self.real, name))
+        source, builtin = Name(self.real, name), dict.get(super().__getitem__("__builtins__"), name, EMPTY)
+        if builtin is EMPTY:
+            self.world.assume(source, "absent", None)
+            raise KeyError(name)
+        if name in ("__import__", "__build_class__"):
+            return builtin
+        self.world.assume(source, "is", builtin)
+        if name == "id":
+            self.world.ask_identity()
+            self.world.compares(always=True)
+        found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
+        return builtin if found is None else found
+
+    # What `globals()` gives is asked in other ways too.
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or not self.world.open or not isinstance(name, str):
+            return super().__contains__(name) or name in self.real
+        if name in self.real:
+            return self.get(name) is not self
+        self.world.assume(Global(self.real, name), "absent", None)
+        return False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if super().__contains__(name) or name in self.real:
+            return self[name]
+        self.world.assume(Global(self.real, name), "absent", None)
+        return default
+
+    def _names(self) -> list[str]:
+        """All names, which are a guard."""
+        if self.world.open:
+            self.world.assume(Fixed(self.real, "the globals"), "keys", (dict, tuple(self.real)))
+        own = [name for name in dict.__iter__(self) if name != "__builtins__"]
+        return [*dict.fromkeys([*self.real, *own])]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def keys(self) -> Any:
+        return self._names()
+
+    def values(self) -> Any:
+        return [value for _, value in self.items()]
+
+    def items(self) -> Any:
+        return [(name, self.real[name] if name in _OF_IMPORTS else self[name]) for name in self._names()]
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def _taken(self, *_: Any) -> Any:
+        """What takes names away, which no call would do again."""
+        raise self.world.builder.gives_up("it takes a name away from globals()")
+
+    pop = popitem = clear = __delitem__ = _taken
+
+
+# What the import of a module leaves in it, which those who list a module do not mean.
+_OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
+
+
+def _iterated(x: Any) -> Any:
+    """What traced code calls in the place of `x` where a `for` loop goes over what that gives."""
+    return next((ours for theirs, ours in ITERATED.items() if theirs is x), callee(x))
+
+
+class _Names(dict[str, Any]):
+    """The built-in names of a namespace. The bodies of classes and `eval` look here for global names too, since they
+    look into the namespace past its `__getitem__`."""
+
+    __slots__ = ("space",)
+    space: Any
+
+    def __getitem__(self, name: str) -> Any:
+        return self.space[name]
+
+
+def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
+    """The built-in names for shadows with the globals `real`: what they import are shadows too."""
+    found = real.get("__builtins__", builtins)
+    names = _Names(found if isinstance(found, dict) else vars(found))
+    theirs = dict.__getitem__(names, "__import__")
+
+    def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        place = Item(Fixed(sys.modules, "sys.modules"), name)
+        try:
+            found = theirs(name, real, locals, fromlist, level)
+        except ImportError:
+            if not level:  # None in the place of a module says that it cannot be imported
+                there = name in sys.modules
+                world.assume(place, "is" if there else "absent", sys.modules.get(name))
+            raise
+        inner = sys.modules.get(name)
+        if world.open and not level and inner is not found and inner is not None and not is_library_module(inner):
+            world.assume(place, "is", inner)
+        return imported(world, found, name, name.partition(".")[0])
+
+    names["__import__"] = load
+    return names
+
+
+def _getattr(x: Any, name: str, *default: Any) -> Any:
+    """`getattr`; that a function or a class has no such attribute is a guard."""
+    try:
+        found = BUILTINS["getattr"](x, name)
+        if isinstance(x, type) and hasattr(type(x), "__getattr__"):
+            _may_be_hidden(x, name)
+        return found
+    except AttributeError:
+        trace = current_trace()
+        if trace is not None and isinstance(x, types.FunctionType | type | Inlinable):
+            lacks(trace.world, trace.world.real_of(x), name)
+        if default:
+            return default[0]
+        raise
+
+
+def _may_be_hidden(cls: type, name: str) -> None:
+    """Guard that a class has no attribute of this name itself, where its metaclass answers for those that it lacks."""
+    trace = current_trace()
+    if trace is not None and not any(name in vars(c) for c in cls.__mro__):
+        trace.world.assume(Hiding(cls, frozenset([name])), "is", None)
+
+
+def _hasattr(x: Any, name: str) -> bool:
+    if isinstance(x, Value):
+        return bool(BUILTINS["hasattr"](x, name))
+    return _getattr(x, name, EMPTY) is not EMPTY
+
+
+_OF_ATTRIBUTES = {"getattr": _getattr, "hasattr": _hasattr}
+
+
+def lacks(world: Any, real: Any, name: str) -> None:
+    """Guard that a function or class has no attribute of this name, if it has none."""
+    if not hasattr(real, name):
+        world.assume(Attribute(Fixed(real, real.__name__), name), "absent", None)

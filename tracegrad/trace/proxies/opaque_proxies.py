@@ -1,0 +1,47 @@
+"""What stands in traced code for functions and objects of packages that are not to be traced."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad import tree
+from tracegrad.errors import TraceError, located, lost
+from tracegrad.ir import Value
+from tracegrad.trace.proxies.logging_proxy import by_value
+from tracegrad.trace.random.rejected_reads import only_compared
+
+__all__ = ["opaque_function", "opaque_object"]
+
+
+def opaque_object(world: Any, value: Any, package: str) -> Any:
+    """What stands for a class of the package; objects of one end the trace."""
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    refuse = functools.partial(world.builder.gives_up, f"{name} is of the package {package}, which is opaque")
+    if isinstance(value, type):
+        return only_compared(value, refuse)
+    raise refuse()
+
+
+def opaque_function(world: Any, fun: types.FunctionType, package: str) -> Callable[..., Any]:
+    """What stands for a function of the package: functions may be met, not called."""
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not world.open:
+            return fun(*args, **kwargs)
+        here = world.builder.here()
+        whose = f"is of the package {package}, which is opaque"
+        for x in tree.leaves((args, kwargs)):
+            if isinstance(x, Value) and here.has_derivative(x.node):
+                what = f"{whose}, and is given a value that is being differentiated"
+                raise lost(fun.__qualname__, what, "give it stop_gradient(x), or write a rule with custom_vjp")
+            if isinstance(x, Value) and not here.knows(x):
+                raise TraceError(located(f"{fun.__qualname__} {whose}, and is given a value that is not known yet"))
+        if world.once:
+            return by_value(fun, args, kwargs)
+        raise world.builder.gives_up(f"{fun.__qualname__} {whose}")
+
+    return call

@@ -1,0 +1,267 @@
+"""Objects of Python's, SciPy's and of classes in C: what their state is, whether it is as it was, how to put it back.
+
+Traced code is given such objects as they are, and their methods run unseen. So the state that they reach is read when
+they are first met: what cannot change is itself, arrays are their content, containers and the attributes of objects are
+read in their turn, and generators of random numbers have a state to ask for. Where anything else is reached, such as a
+lock, a file, a data frame, an object with fields in C or a function of the user's, the state is `Opaque`.
+
+Each call compares the state with the one that was traced. What traced code did to it can be put back.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import operator
+import pathlib
+import random
+import re
+import struct
+import sys
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.settings import settings
+from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
+from tracegrad.trace.sources.signature import exact
+
+__all__ = ["C_FUNCTIONS", "Opaque", "State", "content", "is_constant", "opaque_part", "state_key"]
+
+_MOST = 4096  # objects; beyond, comparing takes longer than running
+
+_PLAIN = (
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
+    range,
+)  # fmt: skip
+# Instances of these never change, or are code, or stand for themselves.
+_CONSTANT = (
+    type, types.ModuleType, types.CodeType, types.GenericAlias, types.UnionType, types.GetSetDescriptorType,
+    types.MemberDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+    types.WrapperDescriptorType, property, classmethod, staticmethod, np.ufunc, re.Pattern, re.Match, datetime.date,
+    datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath, operator.itemgetter, operator.attrgetter,
+    operator.methodcaller, struct.Struct, type(sys.flags),
+)  # fmt: skip
+# What these hold beneath the attributes of their subclasses is read.
+_BASES: tuple[type, ...] = (
+    object, dict, OrderedDict, defaultdict, list, tuple, set, frozenset, deque, BaseException, Exception,
+    types.SimpleNamespace, *_PLAIN[:6], np.random.RandomState, np.random.Generator, random.Random,
+)  # fmt: skip
+# As these, whose modules may not have been imported.
+_ALSO = ("decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
+# What SciPy's sparse arrays find out of what they hold when they are asked, and keep.
+_FOUND_OUT = {"_has_canonical_format", "_has_sorted_indices"}
+_COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
+C_FUNCTIONS = (types.BuiltinMethodType, types.MethodWrapperType)
+
+
+class Opaque(Exception):
+    """There is something that cannot be read: `args[0]` is the object."""
+
+
+def content(x: Any) -> Any:
+    """What tells the content of an array from others."""
+    return x.dtype, x.shape, hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()
+
+
+def is_constant(x: Any) -> bool:
+    """Whether `x` is taken to stay as it is: it cannot change, is code of Python's or of a package, or a class."""
+    if isinstance(x, types.FunctionType):
+        return not is_user_function(x) or x.__module__ in (None, "builtins")
+    if isinstance(x, C_FUNCTIONS):
+        return x.__self__ is None or isinstance(x.__self__, types.ModuleType | type)
+    cls: Any = type(x)
+    if cls.__name__ == "cython_function_or_method":  # each version of Cython has a class of its own
+        return True
+    return cls is object or isinstance(x, _CONSTANT) or cls.__module__.startswith("tracegrad") or _name(cls) in _ALSO
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+
+
+class State:
+    """The state that an object reaches. `key` is equal for equal states.
+
+    >>> from collections import deque
+    >>> held = {"rate": 0.5, "last": deque([1, 2])}
+    >>> before = State(held)
+    >>> held["last"].append(3)
+    >>> State(held).key == before.key
+    False
+    >>> before.restore()
+    >>> held
+    {'rate': 0.5, 'last': deque([1, 2])}
+    """
+
+    def __init__(self, x: Any, compare: bool = False):
+        self._root, self._compare = x, compare  # to compare is all that is wanted
+        self._undo: list[Callable[[], None]] = []
+        self._drawn: list[Any] = []
+        self._alive: list[Any] = []
+        self.key = self._walk(x)
+
+    def _walk(self, root: Any) -> Any:
+        numbers: dict[int, int] = {}
+        found: list[Any] = []
+        waiting = [root]
+        while waiting:
+            x = waiting.pop()
+            if isinstance(x, _PLAIN) and not hasattr(x, "__dict__"):
+                found.append(exact(x))
+            elif id(x) in numbers:
+                found.append(numbers[id(x)])
+            else:
+                numbers[id(x)] = len(numbers)
+                self._alive.append(x)
+                if len(numbers) > _MOST:
+                    raise Opaque(root)
+                parts, children = self._parts(x)
+                found.append(parts)
+                waiting += children
+        return tuple(found)
+
+    def _parts(self, x: Any) -> tuple[Any, list[Any]]:
+        """What tells `x` from others of its type, and what it holds."""
+        if is_constant(x):
+            return id(x), []
+        if isinstance(x, np.ndarray):
+            return self._array(x)
+        if isinstance(x, types.MethodType):
+            return "method", [x.__func__, x.__self__]
+        if isinstance(x, C_FUNCTIONS):
+            return ("method", x.__name__), [x.__self__]
+        if isinstance(x, functools.partial):
+            return "partial", [x.func, x.args, x.keywords, vars(x)]
+        if isinstance(x, types.MappingProxyType):
+            return "proxy", [*x.keys(), *x.values()]
+        cls: Any = type(x)
+        if not isinstance(x, _COLLECTIONS) and _has_hidden_fields(cls):
+            raise Opaque(x)
+        return self._held(x)
+
+    def _array(self, x: Any) -> tuple[Any, list[Any]]:
+        if x.flags.writeable and not self._compare:
+            before = x.copy()
+            self._undo.append(lambda: np.copyto(x, before))
+        if x.dtype.hasobject:
+            return (x.dtype, x.shape), x.ravel().tolist()
+        return content(x), []
+
+    def _held(self, x: Any) -> tuple[Any, list[Any]]:
+        if isinstance(x, np.random.RandomState | np.random.Generator | random.Random):
+            # That it was used between the calls is no matter; that traced code uses it is.
+            if not self._compare:
+                self._drawn.append((x, _drawn(x)))
+            return type(x), []
+        children: list[Any] = []
+        size = -1
+        if isinstance(x, dict):
+            items = dict(x.items())
+            self._restored(x, items)
+            children += [*items, *items.values(), getattr(x, "default_factory", None)]
+            size = len(items)
+        elif isinstance(x, list | deque | set):
+            several = list(x)
+            self._restored(x, several)
+            children += several
+            size = len(several)
+        elif isinstance(x, tuple | frozenset | BaseException):
+            children += x.args if isinstance(x, BaseException) else x
+            size = len(children)
+        if isinstance(x, set | frozenset):
+            children.sort(key=id)  # their order says nothing while they are the same
+        own = {name: value for name, value in attributes(x) if name not in _FOUND_OUT}
+        if hasattr(x, "__dict__"):
+            self._restored(x.__dict__, dict(x.__dict__))
+        return (type(x), size, *own), [*children, *own.values()]
+
+    def _restored(self, x: Any, items: Any) -> None:
+        if not self._compare:
+            self._undo.append(lambda: _refill(x, items))
+
+    # -- afterwards --------------------------------------------------------------------------------
+    @property
+    def is_kept(self) -> bool:
+        """Whether the state is the same now, and no random number was drawn."""
+        return state_key(self._root) == self.key and all(_drawn(x)[1] == before[1] for x, before in self._drawn)
+
+    def restore(self) -> None:
+        """Put everything back as it was."""
+        for undo in self._undo:
+            undo()
+        for x, before in self._drawn:
+            before[0](x)
+
+
+def _drawn(x: Any) -> tuple[Callable[[Any], None], str]:
+    """How to set the state of a generator of random numbers to what it is now, and what tells that from others."""
+    if isinstance(x, random.Random):
+        found: Any = x.getstate()
+        return (lambda y: y.setstate(found)), str(hash(found))
+    if isinstance(x, np.random.RandomState):
+        found = x.get_state(legacy=False)
+        return (lambda y: y.set_state(found)), repr(found["state"]["pos"]) + content(found["state"]["key"])[2].hex()
+    found = x.bit_generator.state
+    return (lambda y: setattr(y.bit_generator, "state", found)), repr(found)
+
+
+def _refill(x: Any, items: Any) -> None:
+    if isinstance(items, dict):
+        same = len(x) == len(items) and all(a is b and x[a] is items[b] for a, b in zip(x, items))
+    else:
+        same = len(x) == len(items) and all(a is b for a, b in zip(x, items))
+    if not same:
+        x.clear()
+        x.update(items) if isinstance(x, dict | set) else x.extend(items)
+
+
+def attributes(x: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, those in slots included."""
+    yield from getattr(x, "__dict__", {}).items()
+    for cls in type(x).__mro__:
+        for name, held in vars(cls).items():
+            if isinstance(held, types.MemberDescriptorType) and hasattr(x, name):
+                yield name, getattr(x, name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_hidden_fields(cls: Any) -> bool:
+    """Whether instances of a class have fields that are no attributes, or elsewhere, or methods of the user's."""
+    if is_user_code(cls) or issubclass(cls, weakref.finalize):
+        return True
+    known = {beneath for c in cls.__mro__ if c in _BASES for beneath in c.__mro__}
+    for c in cls.__mro__:
+        if c in known:
+            continue
+        base = c.__base__
+        seen = [x for name, x in vars(c).items() if isinstance(x, types.MemberDescriptorType) or name in _OWN]
+        if c.__basicsize__ - base.__basicsize__ > 8 * len(seen) or c.__itemsize__ != base.__itemsize__:
+            return True
+    return False
+
+
+settings.watch("opaque_packages", _has_hidden_fields.cache_clear)
+_OWN = ("__dict__", "__weakref__")
+
+
+def state_key(x: Any) -> Any:
+    """The key of the state of `x`; None where it cannot be read."""
+    try:
+        return State(x, compare=True).key
+    except Opaque:
+        return None
+
+
+def opaque_part(error: Opaque, x: Any) -> str:
+    """What of `x` cannot be read, in words."""
+    part = error.args[0]
+    name = _name(type(part))
+    if isinstance(part, types.FunctionType):
+        name = f"the function {part.__qualname__}"
+    return f"a {name}" if part is x else f"a {type(x).__qualname__} that holds {name}"

@@ -1,0 +1,1 @@
+"""Arrays whose sizes are numbers of a loop, and their slices."""

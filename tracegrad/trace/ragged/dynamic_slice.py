@@ -1,0 +1,362 @@
+"""Parts of arrays whose bounds are numbers of a loop (`A[i, :j]`, `A[k + 1 :, k + 1 :]`): read, and replaced.
+
+A `Cut` says of each axis which elements an index means: a window of the greatest size that it may have in any turn,
+and the part of that which is meant (`tracegrad.ops.ragged.masked_semantics`). Where the length is the same in each
+turn, all is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import located
+from tracegrad.ops.core.dispatch import Carrier
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, belongs, clamped
+from tracegrad.ops.shape.fill import arange
+from tracegrad.ops.shape.linear import broadcast_to, cast, flip, full, inverse_permutation, reshape, slice, transpose
+from tracegrad.records import record
+from tracegrad.trace.ragged.symbolic_size import (
+    Size,
+    between,
+    difference,
+    form_of,
+    is_of_a_loop,
+    limits,
+    place,
+    required,
+    within,
+)
+from tracegrad.trace.values.python_arithmetic import bounds
+
+__all__ = ["Cut", "cut_of", "fitted", "is_cut", "read", "replaced"]
+
+_Slice = type(np.s_[:])
+
+
+class Along(NamedTuple):
+    """What is meant of an axis: of `size` elements, `step` apart, from `start` on, a part. If `shift` is not None, the
+    first elements of the part are those from there on. `keeps`: the part is that of the array itself."""
+
+    start: Any
+    size: int
+    step: int = 1
+    part: Part | None = None
+    shift: Any = None
+    flips: bool = False
+    keeps: bool = False
+
+    @property
+    def key(self) -> Any:
+        shift = None if self.shift is None else form_of(self.shift)
+        return [form_of(self.start), self.size, self.step, self.part, self.flips, shift]
+
+    @property
+    def result(self) -> Part | None:
+        return self.part.reversed if self.part is not None and self.flips else self.part
+
+
+@record(frozen=True, slots=True, eq=False)
+class Cut:
+    """What is meant along each axis of an array, and the axes of the result: their numbers, None for new ones."""
+
+    along: tuple[Along, ...]
+    axes: tuple[int | None, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([1 if a is None else self.along[a].size for a in self.axes])
+
+    @property
+    def parts(self) -> tuple[Part | None, ...]:
+        return tuple([None if a is None else self.along[a].result for a in self.axes])
+
+    def equals(self, other: Cut) -> bool:
+        """Whether the same elements are meant."""
+        return self.axes == other.axes and [x.key for x in self.along] == [x.key for x in other.along]
+
+
+# -- reading an index ----------------------------------------------------------------------------------------------
+def is_cut(index: Any) -> bool:
+    """Whether a bound of a slice is a number of a loop."""
+    for entry in index if type(index) is tuple else (index,):
+        if type(entry) is _Slice and any(is_of_a_loop(x) for x in (entry.start, entry.stop)):
+            return True
+    return False
+
+
+def cut_of(array: Parted, index: Any) -> Cut:
+    """What an index means of an array. Raises `Unknown` where that is not of this kind."""
+    shape, parts = array.value.shape, array.parts
+    entries = list(index) if type(index) is tuple else [index]
+    if sum(e is Ellipsis for e in entries) > 1:
+        raise Unknown("an index with several ellipses")
+    used = sum(e is not None and e is not Ellipsis for e in entries)
+    if used > len(shape):
+        raise IndexError(
+            located(f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed")
+        )
+    at = next((k for k, e in enumerate(entries) if e is Ellipsis), len(entries))
+    entries[at : at + 1] = [_Slice(None)] * (len(shape) - used)
+    along: list[Along] = []
+    axes: list[int | None] = []
+    for entry in entries:
+        axis = len(along)
+        if entry is None:
+            axes.append(None)
+        elif type(entry) is _Slice:
+            along.append(_kept(entry, shape[axis], parts[axis]))
+            axes.append(axis)
+        else:
+            along.append(_picked(entry, shape[axis], parts[axis], axis))
+    return Cut(tuple(along), tuple(axes))
+
+
+def _picked(entry: Any, n: int, part: Part | None, axis: int) -> Along:
+    """One element of an axis."""
+    traced = isinstance(entry, Carrier)
+    if traced:
+        known = entry.aval.dtype
+        if entry.aval.shape or known.kind not in "iu" or known == np.uint64 or getattr(entry, "is_array", False):
+            raise Unknown("an array as an index")
+    elif isinstance(entry, bool) or not isinstance(entry, int | np.integer):
+        raise Unknown("an index that is no number")
+    if part is not None and part.mask is not None:
+        raise Unknown("an element of what a mask chooses")
+    if part is not None:
+        return _picked_of_part(entry, n, part)
+    low, high = limits(entry)
+    if traced:
+        entry = entry if known == np.int64 else cast(entry, dtype="int64")
+        return Along(entry if low >= 0 and high < n else counted(entry, length=n, axis=axis), 1)
+    if not -n <= entry < n:
+        raise IndexError(located(f"index {entry} is out of bounds for axis {axis} with size {n}"))
+    return Along(int(entry) % n, 1)
+
+
+def _picked_of_part(entry: Any, n: int, part: Part) -> Along:
+    low, high = limits(entry)
+    inside = ops.add(part.count, entry) if high < 0 else entry
+    if low < 0 <= high:
+        inside = ops.where(ops.less(entry, 0), ops.add(part.count, entry), entry)
+    start = ops.add(n - part.count, inside) if part.last else inside
+    if (low < 0 or high >= part.least) and (high >= 0 or low < -part.least):
+        there = ops.logical_and(ops.greater_equal(inside, 0), ops.less(inside, part.count))
+        start = counted(ops.where(there, start, n), length=n, axis=0)
+    return Along(start, 1)
+
+
+def _kept(entry: Any, n: int, part: Part | None) -> Along:
+    """The elements of an axis that a slice means."""
+    step = 1 if entry.step is None else entry.step
+    if isinstance(step, Carrier):
+        raise Unknown("a step that is a traced number")
+    if part is not None:
+        if entry.start is None and entry.stop is None and step in (1, -1):
+            return Along(0, n, part=part, flips=step < 0, keeps=True)
+        if part.mask is not None:
+            raise Unknown("a slice of what a mask chooses")
+        return _kept_of_part(entry, n, part, step)
+    start, stop = _settled(entry.start), _settled(entry.stop)
+    if not isinstance(start, Carrier) and not isinstance(stop, Carrier):
+        found = range(*_Slice(start, stop, step).indices(n))
+        if not found:
+            return Along(0, 0)
+        low, high = min(found[0], found[-1]), max(found[0], found[-1])
+        return Along(low, (high - low) // abs(step) + 1, abs(step), flips=step < 0)
+    if step == -1:
+        return _between(_behind(stop, n, 0), _behind(start, n, n), n)._replace(flips=True)
+    if step != 1:
+        raise Unknown("a step beside a bound that is a number of a loop")
+    return _between(place(start, n), n if stop is None else place(stop, n), n)
+
+
+def _kept_of_part(entry: Any, n: int, part: Part, step: int) -> Along:
+    """The elements that a slice means of a part of an axis."""
+    start, stop = within(entry.start, part.count), part.count if entry.stop is None else within(entry.stop, part.count)
+    if step != 1 or start is None or stop is None:
+        raise Unknown("a slice of an axis whose size is a number of a loop")
+    if not part.last:
+        return _between(start, stop, n)
+    first = between(ops.subtract(n, part.count), 0, n - part.least)
+    to_end = difference(part.count, stop) == 0
+    return _between(_after(first, start, n), n if to_end else _after(first, stop, n), n)
+
+
+def _after(first: Any, past: Any, n: int) -> Any:
+    """The place `past` the first element of a part, which lies in an axis of `n` elements."""
+    if type(past) is int and not past:
+        return first
+    (a, b), (c, d) = bounds(first), limits(past)
+    return between(ops.add(first, past), max(a + c, 0), min(b + d, n))
+
+
+def _settled(bound: Any) -> Any:
+    """A bound that no loop has a part in, as a number."""
+    if isinstance(bound, Carrier):
+        aval = bound.aval
+        if aval.shape or aval.dtype.kind not in "iu" or aval.dtype == np.uint64:
+            raise Unknown("a bound that is no integer")
+        if not is_of_a_loop(bound):
+            return bound.__index__()  # type: ignore[attr-defined]
+    return bound
+
+
+def _behind(bound: Any, n: int, default: int) -> Any:
+    """Of a slice that goes backwards: the place behind the element that it begins with, or the last that is meant."""
+    if bound is None:
+        return default
+    if not isinstance(bound, Carrier):
+        return _Slice(bound, None, -1).indices(n)[0] + 1
+    low, high = limits(bound)
+    if low < 0:
+        raise Unknown("a slice backwards from a number that may be negative")
+    return place(between(ops.add(bound, 1), low + 1, min(high, n) + 1), n)
+
+
+def _between(a: Any, b: Any, n: int) -> Along:
+    """The elements from `a` to `b` of an axis of `n`, which both lie in it."""
+    length = difference(b, a)
+    if length is not None:
+        return Along(a, max(length, 0)) if length > 0 else Along(0, 0)
+    (low_a, high_a), (low_b, high_b) = bounds(a), bounds(b)
+    least, most = max(low_b - high_a, 0), high_b - low_a
+    if most <= 0:
+        return Along(0, 0)
+    count = ops.subtract(b, a) if type(a) is not int or a else b
+    if low_b < high_a:
+        count = ops.maximum(count, 0)
+    count = between(count, least, most)
+    size = Size(count.builder, count.node)
+    part = Part(size, b is n or type(b) is int, form_of(size), least)
+    if type(a) is int:
+        return Along(a, most, part=Part(size, False, part.key, least))
+    if type(b) is int:
+        return Along(low_a, most, part=Part(size, True, part.key, least))
+    return Along(0, most, part=Part(size, False, part.key, least), shift=a)
+
+
+# -- reading and replacing -----------------------------------------------------------------------------------------
+def read(array: Parted, cut: Cut) -> Parted:
+    """The elements that are meant."""
+    x = _window(array.value, cut)
+    for axis, along in enumerate(cut.along):
+        if along.shift is not None:
+            row = arange(start=0, step=1, length=along.size, dtype="int64")
+            x = _taken(x, ops.minimum(ops.add(row, along.shift), array.value.shape[axis] - 1), axis)
+    x = clamped(x, tuple([None if a.keeps else a.part for a in cut.along]))
+    flips = tuple([axis for axis, a in enumerate(cut.along) if a.flips])
+    x = flip(x, axes=flips) if flips else x
+    return Parted(x if x.shape == cut.shape else reshape(x, shape=cut.shape), cut.parts)
+
+
+def _window(x: Any, cut: Cut) -> Any:
+    """The windows of the axes, or all of an axis where the part is shifted."""
+    starts, sizes, step = _place(x, cut)
+    if sizes == x.shape:
+        return x
+    if not all(type(a) is int for a in starts):
+        return dynamic_slice(x, *starts, sizes=sizes, step=step)
+    stop = tuple([a + (m - 1) * s + 1 if m else a for a, m, s in zip(starts, sizes, step)])
+    return slice(x, start=starts, stop=stop, step=step)
+
+
+def _place(x: Any, cut: Cut) -> tuple[Any, ...]:
+    starts = tuple([a.start for a in cut.along])
+    sizes = tuple([n if a.shift is not None else a.size for a, n in zip(cut.along, x.shape)])
+    return starts, sizes, tuple([a.step for a in cut.along])
+
+
+def _taken(x: Any, indices: Any, axis: int) -> Any:
+    """The elements at these indices of an axis."""
+    found = gather(x, indices, axes=(axis,))
+    order = (axis, *[a for a in range(len(x.shape)) if a != axis])
+    return found if axis == 0 else transpose(found, perm=inverse_permutation(order))
+
+
+def replaced(array: Parted, cut: Cut, new: Any) -> Any:
+    """The array with `new`, a `Parted`, in the place of the elements that are meant."""
+    x, values = array.value, new.value
+    if 0 in cut.shape:
+        return x
+    starts, sizes, step = _place(x, cut)
+    window = tuple([a.size for a in cut.along])
+    if is_literal(values):
+        values = full(shape=window, value=values, dtype=x.dtype.name)
+    else:
+        values = fitted(new, cut.shape, cut.parts)
+        values = reshape(values, shape=window) if values.shape != window else values
+        flips = tuple([axis for axis, a in enumerate(cut.along) if a.flips])
+        values = flip(values, axes=flips) if flips else values
+    mask = None
+    for axis, along in enumerate(cut.along):
+        inside = None
+        if along.shift is not None:
+            there = ops.subtract(arange(start=0, step=1, length=sizes[axis], dtype="int64"), along.shift)
+            inside = ops.logical_and(ops.greater_equal(there, 0), ops.less(there, along.part.count))  # type: ignore[union-attr]
+            values = _taken(values, ops.minimum(ops.maximum(there, 0), along.size - 1), axis)
+            shape = tuple([n if a == axis else 1 for a, n in enumerate(sizes)])
+            inside = broadcast_to(reshape(inside, shape=shape), shape=sizes)
+        elif along.part is not None:
+            inside = belongs(sizes, axis, along.part)
+        mask = inside if mask is None else mask if inside is None else ops.logical_and(mask, inside)
+    if mask is not None:
+        values = ops.where(mask, values, _window(x, cut))
+    return values if sizes == x.shape else dynamic_update_slice(x, values, *starts, step=step)
+
+
+# -- alignment ---------------------------------------------------------------------------------------------------
+def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any:
+    """The value broadcast to a shape with these parts. Raises `Unknown` where it is not known to fit."""
+    extra = len(x.parts) - len(shape)
+    if extra > 0:
+        if any(p is not None or n != 1 for p, n in zip(x.parts[:extra], x.value.shape)):
+            raise Unknown("values with too many axes")
+        x = Parted(reshape(x.value, shape=x.value.shape[extra:]), x.parts[extra:])
+    value, first = x.value, len(shape) - len(x.parts)
+    for axis, own in enumerate(x.parts):
+        part, n = parts[first + axis], shape[first + axis]
+        size = value.shape[axis]
+        if own is None and (size == 1 or (part is None and size == n)):
+            continue
+        if any(p is not None and p.mask is not None for p in (own, part)):
+            if own != part or size != n:
+                raise Unknown("what other masks choose")
+            continue
+        mine, theirs = own or Part.of(size, last=False), part or Part.of(n, last=False)
+        sure = _same(mine, theirs)
+        value = _moved(value, axis, mine, theirs, n)
+        if not sure:
+            held = ops.equal(required(ops.equal(mine.count, theirs.count)), 0)
+            value = ops.where(held, value, value.dtype.type(0).item())
+    return broadcast_to(value, shape=tuple(shape)) if value.shape != tuple(shape) else value
+
+
+def _same(x: Part, y: Part) -> bool:
+    """Whether two parts have as many elements; False if that is to be seen. Raises `Unknown` if they have not."""
+    apart = difference(x.count, y.count)
+    (a, b), (c, d) = bounds(x.count), bounds(y.count)
+    if apart or b < c or d < a:
+        raise Unknown("arrays of other sizes")
+    return apart == 0
+
+
+def _moved(x: Any, axis: int, own: Part, part: Part, n: int) -> Any:
+    """The part `own` of an axis where `part` of an axis of `n` elements is; copies of its ends elsewhere."""
+    size = x.shape[axis]
+    if own.last == part.last and size == n:
+        return x
+    row = arange(start=0, step=1, length=n, dtype="int64")
+    if own.last and not part.last:
+        return _taken(x, ops.minimum(ops.add(row, size - own.count), size - 1), axis)
+    if part.last and not own.last:
+        return _taken(x, ops.minimum(ops.maximum(ops.subtract(row, n - part.count), 0), size - 1), axis)
+    if part.last:
+        return _taken(x, ops.maximum(ops.add(row, size - n), 0), axis)
+    return _taken(x, ops.minimum(row, size - 1), axis)

@@ -1,0 +1,267 @@
+"""Sizes that are numbers of a loop: the bounds of slices, and what is known of them without their values.
+
+In the body of a loop a bound of a slice may be another one in each turn. `place` makes of it what Python does, which
+counts negative ones from the end and stops at both ends, and records no more of that than the bound's own bounds
+(`tracegrad.trace.values.python_arithmetic`) leave open. Two sizes are the same if their nodes are the same arithmetic
+of the same numbers: `form_of` writes them as sums of numbers with integer factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Node
+from tracegrad.numpy_api.chosen import HOW_MANY
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.indexing.dynamic_slice import counted
+from tracegrad.ops.shape.linear import cast, fresh, stop_gradient
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.python_arithmetic import bounded, bounds
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = [
+    "MaskSize", "Size", "apart", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
+    "required", "within",
+]  # fmt: skip
+
+# So deep the arithmetic of a size is looked into.
+_DEEP = 24
+
+
+class Size(Number):
+    """How many elements an array has along an axis, where that is a number of a loop. Compared with another size, it
+    says what is known; what is not is asked for."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: Any) -> bool:
+        if isinstance(other, int | Tracer):
+            known = difference(self, other)
+            if known is not None:
+                return known == 0
+            (a, b), (c, d) = bounds(self), limits(other)
+            if b < c or d < a:
+                return False
+        return self.asked() == (other.asked() if isinstance(other, Size) else other)
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        # Ops look up what they have computed: with a size that is not known they have no meaning.
+        return hash(self.asked()) if self.builder.outer is not None else self._gives_up()
+
+    def _gives_up(self) -> int:
+        raise self.builder.gives_up("a size that is a number of a loop is looked up")
+
+    def asked(self) -> int:
+        """The size in the call being traced, which leaves a guard; in a region, an error."""
+        return int(self.concrete("the size of an array").item())
+
+    def __index__(self) -> int:
+        return self.asked()
+
+
+class MaskSize(Size):
+    """How many elements the mask chooses, a row of booleans."""
+
+    __slots__ = ("mask",)
+
+    def __init__(self, builder: TraceBuilder, node: Node, mask: Tracer) -> None:
+        super().__init__(builder, node)
+        self.mask = mask
+
+    def asked(self) -> int:
+        return int(self.concrete(HOW_MANY).item())
+
+    def __hash__(self) -> int:
+        return hash(self.asked())
+
+
+def is_of_a_loop(x: Any) -> bool:
+    """Whether a traced number may be another one in each turn of a loop that is recorded."""
+    if not isinstance(x, Tracer):
+        return False
+    builder: Any = x.builder
+    if builder.outer is None:
+        return bool(builder.of_loops) and _depends(x.node, builder.of_loops)
+    known = builder.known_outside(x.node)
+    return known is None or is_of_a_loop(known)
+
+
+def _depends(wanted: Node, nodes: set[Node]) -> bool:
+    """Whether any of `nodes` has a part in a node; what a loop has left is a number like others."""
+    seen, stack = {wanted}, [wanted]
+    while stack:
+        node = stack.pop()
+        if node in nodes:
+            return True
+        if not node.regions:
+            fresh_ones = set(node.operands) - seen
+            seen |= fresh_ones
+            stack.extend(fresh_ones)
+    return False
+
+
+# -- bounds of slices --------------------------------------------------------------------------------------------
+def limits(x: Any) -> tuple[int, int]:
+    """The least and the greatest value that an integer may have, traced or not, an array or not."""
+    if isinstance(x, Tracer) and not x.weak:
+        info = np.iinfo(x.dtype) if x.dtype.kind in "iu" else np.iinfo("int64")
+        return int(info.min), int(info.max)
+    return bounds(x)
+
+
+def between(x: Any, low: int, high: int) -> Any:
+    """The traced integer as a number that is known to lie between these."""
+    made = Number(x.builder, x.node)
+    a, b = made.builder.bounds.get(made.node, (low, high))
+    made.builder.bounds[made.node] = max(a, low), min(b, high)
+    return made
+
+
+def counting(x: Any, low: int, high: int) -> Any:
+    """A counter, of which it is known that it lies between these while the body of its loop runs."""
+    if isinstance(x, Tracer) and x.weak and low <= high:
+        bounded(x, low, high)
+    return x
+
+
+def place(bound: Any, n: int) -> Any:
+    """A bound of a slice of an axis of `n` elements, counted from the front: between 0 and `n`."""
+    if not isinstance(bound, Tracer):
+        start, _, _ = slice(bound, None).indices(n)
+        return start
+    low, high = limits(bound)
+    x = bound if bound.dtype == np.int64 else cast(bound, dtype="int64")
+    if low < 0:
+        x = ops.where(ops.less(x, 0), ops.add(x, n), x)
+        low, high = (low + n, high + n) if high < 0 else (min(low + n, 0), max(high, n - 1))
+    if low < 0:
+        x = ops.maximum(x, 0)
+    if high > n:
+        x = ops.minimum(x, n)
+    low, high = min(max(low, 0), n), min(max(high, 0), n)
+    return low if low == high else between(x, low, high)
+
+
+def within(bound: Any, count: Any) -> Any:
+    """A bound of a slice of `count` elements, a number of a loop, counted from the front: between 0 and `count`. None
+    if that is not known."""
+    least, most = bounds(count)
+    if bound is None or not isinstance(bound, Tracer):
+        known = 0 if bound is None else int(bound)
+        if abs(known) <= least:
+            return known if known >= 0 else between(ops.add(count, known), least + known, most + known)
+        x = ops.minimum(count, known) if known >= 0 else ops.maximum(ops.add(count, known), 0)
+        return between(x, 0, min(most, known) if known >= 0 else max(most + known, 0))
+    low, high = limits(bound)
+    if low < 0:
+        return None
+    behind = difference(count, bound)
+    if (behind is not None and behind >= 0) or high <= least:
+        return between(bound, low, min(high, most))
+    return between(ops.minimum(bound, count), 0, most)
+
+
+def required(condition: Any) -> Any:
+    """The number 0. Where the condition does not hold, it raises, and the call is run as plain Python."""
+    return counted(ops.where(condition, 0, 2), length=2, axis=0)
+
+
+# -- what is the same --------------------------------------------------------------------------------------------
+class Form(NamedTuple):
+    """A constant, and numbers with their factors."""
+
+    constant: int
+    terms: frozenset[tuple[Hashable, int]]
+
+
+def form_of(x: Any) -> Form:
+    """A size as a sum."""
+    return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else Form(int(x), frozenset())
+
+
+def difference(x: Any, y: Any) -> int | None:
+    """`x - y`, if that is the same whatever the numbers are."""
+    found = _sum(form_of(x), form_of(y), -1)
+    return None if found.terms else found.constant
+
+
+def apart(x: Any, y: Any) -> tuple[tuple[float, float], list[Node]]:
+    """Between which numbers `x - y` lies, and the nodes that it is computed from."""
+    found = _sum(form_of(x), form_of(y), -1)
+    known: dict[Any, Any] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})
+    low: float = found.constant
+    high: float = found.constant
+    for symbol, k in found.terms:
+        ends = [k * end for end in known.get(symbol, _ANY)]
+        low, high = low + min(ends), high + max(ends)
+    return (low, high), [x for symbol, _ in found.terms for x in _nodes(symbol)]
+
+
+def _nodes(symbol: Any) -> list[Node]:
+    """The nodes in a symbol."""
+    if isinstance(symbol, Node):
+        return [symbol]
+    return [x for form in symbol[-1] for part, _ in form.terms for x in _nodes(part)] if len(symbol) == 3 else []
+
+
+def _sum(x: Form, y: Form, factor: int) -> Form:
+    terms = dict(x.terms)
+    for symbol, k in y.terms:
+        terms[symbol] = terms.get(symbol, 0) + factor * k
+    return Form(x.constant + factor * y.constant, frozenset([(s, k) for s, k in terms.items() if k]))
+
+
+def _symbol(x: Hashable) -> Form:
+    return Form(0, frozenset([(x, 1)]))
+
+
+_NONE = Form(0, frozenset())
+_ANY = (-np.inf, np.inf)
+
+
+def _of(builder: TraceBuilder, node: Node, depth: int) -> Form:
+    if node.op is None:
+        return _outside(builder, node, depth)
+    inside = node not in builder.of_loops and _is_of_this_turn(builder, node)
+    if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.several:
+        return _symbol(node)
+    parts = [_part(builder, x, depth + 1) for x in node.inputs]
+    if node.op in (ops.add, ops.subtract):
+        return _sum(parts[0], parts[1], 1 if node.op is ops.add else -1)
+    if node.op is ops.negative:
+        return _sum(_NONE, parts[0], -1)
+    if node.op is ops.multiply and not all(x.terms for x in parts):
+        x, y = parts if not parts[1].terms else reversed(parts)
+        return _sum(_NONE, x, y.constant)
+    if node.op in (fresh, stop_gradient):
+        return parts[0]
+    return _symbol((node.op, node.params, tuple(parts))) if node.inputs else _symbol(node)
+
+
+def _is_of_this_turn(builder: TraceBuilder, node: Node) -> bool:
+    """Whether each turn of a loop under way computes the node in this way: it was not there when the turn began."""
+    return not builder.turn_began or any(x is node for x in builder.nodes[builder.turn_began :])
+
+
+def _part(builder: TraceBuilder, x: Any, depth: int) -> Form:
+    if is_literal(x):
+        return Form(x, frozenset()) if type(x) is int else _symbol((type(x), repr(x)))
+    return _of(builder, x, depth)
+
+
+def _outside(builder: Any, node: Node, depth: int) -> Form:
+    """An input: of a region, perhaps a value from outside of it."""
+    if builder.outer is not None:
+        for value, mine in builder.captured.values():
+            if mine is node and not isinstance(value, TensorCarrier):
+                return _of(value.builder, value.node, depth)
+    return _symbol(node)

@@ -1,0 +1,1 @@
+"""Random numbers and other values that a call does not give twice."""

@@ -1,0 +1,473 @@
+"""Random numbers that traced code draws: the same stream as NumPy's, drawn at each call.
+
+A draw is an input of the graph, whose source is a step: a method of a generator, with its arguments. The steps of a
+trace are done in order before its program runs, on the generators that the call finds where traced code found them, so
+each is left where NumPy leaves it. Where that path does not hold after all, or the call runs as plain Python, they are
+rewound first. An argument of a step that depends on inputs is computed by NumPy, from the nodes that were recorded.
+
+Locations and scales are no arguments of a step: what is drawn is multiplied and added in the graph, as NumPy does it,
+and has derivatives with respect to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Node, Value, evaluate
+from tracegrad.numpy_api.operands import from_sequence
+from tracegrad.ops.calls.random_streams import Moving, are_apart, is_stream, read_state
+from tracegrad.records import record
+from tracegrad.trace.builder.abort import NO_STREAMS
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.loops.range_counter import tell
+from tracegrad.trace.random.generator_state import Stream, are_wanted, require
+from tracegrad.trace.sources.consumed_iterators import Items, go_back, where
+from tracegrad.trace.sources.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
+
+__all__ = [
+    "Drawing", "Drawn", "Draws", "Moved", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",
+    "rewind",
+]  # fmt: skip
+
+_DISCRETE = frozenset(
+    {
+        "binomial", "choice", "geometric", "hypergeometric", "integers", "logseries", "multinomial",
+        "multivariate_hypergeometric", "negative_binomial", "permutation", "permuted", "poisson", "randint",
+        "random_integers", "zipf",
+    }
+)  # fmt: skip
+
+
+def is_generator(x: Any) -> bool:
+    """Whether `x` is a generator of NumPy's, old or new."""
+    return isinstance(x, np.random.Generator | np.random.RandomState)
+
+
+# -- the generators of a call --------------------------------------------------------------------------------------
+class Drawing:
+    """What a call has drawn: how to rewind the generators, and the results of the steps."""
+
+    __slots__ = ("before", "generators", "results")
+
+    def __init__(self) -> None:
+        self.before: dict[int, tuple[Any, Any]] = {}
+        self.generators: list[Any] = []
+        self.results: list[Any] = []
+
+    def moving(self, generator: int, step: int) -> Moving:
+        """The generator of this number, and the state that this step has read."""
+        return Moving(self.generators[generator], self.results[step])
+
+
+def _noted(call: Any, x: Any) -> Any:
+    """The generator, of which the call knows from now on where it was."""
+    if call.drawn is None:
+        call.drawn = Drawing()
+    _note(call.drawn, x)
+    return x
+
+
+def note(x: Any) -> Any:
+    """Before the call under way draws from this generator, or takes from this iterator: it is rewound with the others.
+    What is known of where it was, if there is such a call."""
+    if CALLS.call is None:
+        return None
+    _noted(CALLS.call, x)
+    return CALLS.call.drawn.before[id(x)][1]
+
+
+def _note(drawn: Drawing, x: Any) -> None:
+    if id(x) not in drawn.before:
+        drawn.before[id(x)] = x, _state(x)
+
+
+def _state(x: Any) -> Any:
+    if isinstance(x, random.Random):
+        return x.getstate()
+    if isinstance(x, np.random.Generator):
+        return x.bit_generator.state
+    return x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else where(x)
+
+
+def rewind(call: Any) -> None:
+    """Put the generators back to where they were when the call began."""
+    if call is not None and call.drawn is not None:
+        put_back(call.drawn)
+
+
+def put_back(drawn: Drawing | None) -> None:
+    """Put the generators back to where they were before this was drawn."""
+    if drawn is None:
+        return
+    for x, state in drawn.before.values():
+        if isinstance(x, random.Random):
+            x.setstate(state)
+        elif isinstance(x, np.random.RandomState):
+            x.set_state(state)
+        elif isinstance(x, np.random.Generator):
+            x.bit_generator.state = state
+        else:
+            go_back(x, state)
+
+
+@contextlib.contextmanager
+def again(call: Any) -> Iterator[None]:
+    """Within the block, the generators are where they were when the call began; after it, where they were before."""
+    drawn = getattr(call, "drawn", None)
+    here = Drawing()
+    for x, state in drawn.before.values() if drawn is not None else ():
+        if type(state) is not Items:
+            _note(here, x)
+    rewind(call)
+    try:
+        yield
+    finally:
+        put_back(here)
+
+
+# -- what a trace draws --------------------------------------------------------------------------------------------
+@record(frozen=True, slots=True, eq=False)
+class Needed:
+    """An argument of a step: the value of a node."""
+
+    node: Node
+
+
+@record(frozen=True, slots=True, eq=False)
+class Made:
+    """A generator that traced code makes, by this function."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+
+@record(frozen=True, slots=True, eq=False)
+class Spawned:
+    """One of `count` generators that another spawns, which traced code makes: that of this number."""
+
+    parent: int
+    number: int
+    count: int
+
+
+@record(frozen=True, slots=True, eq=False)
+class Step:
+    """A method of one of the generators, with its arguments; the result as a scalar of NumPy's, if it is to be one."""
+
+    generator: int
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    strong: bool
+
+    def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
+        """The result."""
+        given = {k: value(x) for k, x in self.kwargs.items()}
+        found = getattr(generator, self.method)(*[value(x) for x in self.args], **given)
+        return np.float64(found) if self.strong and not isinstance(found, np.ndarray) else found
+
+
+@record(frozen=True, slots=True, eq=False)
+class Beginning:
+    """A step: the state of one of the generators, where it is a value of the trace."""
+
+    generator: int
+    args = ()
+    kwargs: ClassVar[dict[str, Any]] = {}
+
+    def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
+        """The state."""
+        return read_state(generator)
+
+
+class Draws:
+    """The steps of one trace, and the places of the generators; and what these were while it was traced."""
+
+    def __init__(self) -> None:
+        self.places: list[Source | Made | Spawned] = []
+        self.reals: list[Any] = []
+        self.steps: list[Step | Beginning] = []
+        self.streams: dict[int, Stream] = {}  # by the numbers of the generators
+        self._inputs: dict[Node, Any] = {}  # that arguments depend on: the number of a leaf, or a capture
+
+    def needs(self, builder: Any, node: Node) -> Needed:
+        """The value of a node, as an argument."""
+        captures = {c.node: c for c in builder.captures.values()}
+        numbers = {x: i for i, x in enumerate(builder.inputs)}
+        seen, stack = {node}, [node]
+        while stack:
+            x = stack.pop()
+            if x.op is None:
+                self._inputs[x] = numbers[x] if x in numbers else captures[x]
+            fresh = set(x.operands) - seen
+            seen |= fresh
+            stack.extend(fresh)
+        return Needed(node)
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the steps need nothing of the call: generators that stay in their places, and arguments that are
+        always the same."""
+        given = [x for step in self.steps for x in (*step.args, *step.kwargs.values())]
+        fixed = all(isinstance(x, Source) and type(_root(x)) in (Fixed, Global, Cell, Passed) for x in self.places)
+        return fixed and not any(isinstance(x, Needed) for x in given)
+
+    def given(self) -> dict[int, Any]:
+        """The generators that are arguments of the call under way, by their numbers."""
+        given = {k: x for k, x in enumerate(self.places) if isinstance(x, Source) and isinstance(_root(x), Passed)}
+        return {k: x.read() for k, x in given.items()}
+
+    def draw(self, given: Mapping[int, Any]) -> Drawing:
+        """Do all steps, where they are at hand, in a call that is given these generators. Where one raises, nothing has
+        been drawn."""
+        found = Drawing()
+        generators = [given[k] if k in given else x.read() for k, x in enumerate(self.places)]  # type: ignore[union-attr]
+        self._require_apart(generators)
+        for x in generators:
+            _note(found, x)
+        found.generators = generators
+        try:
+            found.results = [step.done(generators[step.generator], _itself) for step in self.steps]
+        except BaseException:
+            put_back(found)
+            raise
+        return found
+
+    def run(self) -> None:
+        """Do all steps, for the call under way. Raises what reading a source does where it is gone."""
+        call, computed = CALLS.call, dict[Node, Any]()
+
+        def value(x: Any) -> Any:
+            if not isinstance(x, Needed):
+                return x
+            for node, source in self._inputs.items():
+                if node not in computed and (known := _input(node, source, call)) is not None:
+                    computed[node] = known
+            found = evaluate(x.node, computed)
+            return found.item() if not found.ndim else found
+
+        made: list[Any] = []
+        for place in self.places:
+            if isinstance(place, Spawned):
+                if place.number == 0:
+                    made.extend(made[place.parent].spawn(place.count))
+                continue
+            fresh = isinstance(place, Made)
+            made.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
+        self._require_apart(made)
+        results: list[Any] = []
+        call.drawn = call.drawn or Drawing()
+        call.drawn.generators, call.drawn.results = made, results
+        for step in self.steps:
+            results.append(step.done(made[step.generator], value))
+
+    def _require_apart(self, generators: Sequence[Any]) -> None:
+        """Raise a LookupError where generators whose states are values have one state together."""
+        if len(self.streams) > 1 and not are_apart([generators[k] for k in self.streams]):
+            raise LookupError("generators of random numbers share their state")
+
+    def moved(self) -> Iterator[tuple[Moved, Any]]:
+        """The generators whose states are values, and the last ones."""
+        for k, stream in self.streams.items():
+            if isinstance(self.places[k], Source) and stream.moved:
+                yield Moved(self, (k, stream.step)), stream.value
+
+
+def _root(source: Source) -> Source:
+    while isinstance(source.parent, Source):
+        source = source.parent
+    return source
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _input(node: Node, source: Any, call: Any) -> Any:
+    """The value of an input of the graph; None if it has not been drawn yet."""
+    if isinstance(source, int):
+        return np.asarray(call.leaves[source], node.aval.dtype)
+    if isinstance(source.source, Drawn) and source.source.number >= len(call.drawn.results):
+        return None
+    found = source.array if source.source is None else source.source.read()
+    return np.asarray(found, node.aval.dtype)
+
+
+class Drawn(Source):
+    """The result of a step; the parent are the draws, the name is its number."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        """That of the step."""
+        return int(self.name)
+
+    def read(self) -> Any:
+        return CALLS.call.drawn.results[self.number]
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"random numbers {self.name}"
+
+
+class Moved(Source):
+    """A generator of random numbers that the call moves; the parent are the draws, the name is its number and that of
+    the step which has read its state."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return CALLS.call.drawn.moving(*self.name)
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"the generator of random numbers {self.name[0]}"
+
+
+# -- what traced code has ------------------------------------------------------------------------------------------
+class Traced:
+    """Stands for a generator."""
+
+    __slots__ = ("_number", "_real", "_world")
+    method: Any = None  # gives a method by its name; set by `tracegrad.trace.random.methods`
+
+    def __init__(self, world: Any, real: Any, place: Source | Made | Spawned):
+        if world.draws is None:
+            world.draws = Draws()
+        self._world, self._real, self._number = world, real, len(world.draws.places)
+        world.draws.places.append(place)
+        world.draws.reals.append(real)
+        if are_wanted(world):
+            self._stream()  # before any loop, if it can be
+
+    @property
+    def number(self) -> int:
+        """That of the generator."""
+        return self._number
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._real)
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._world.open:
+            return getattr(self._real, name)
+        return self.method(name)
+
+    @property
+    def source(self) -> Source | None:
+        """Where each call finds it; None for one that traced code makes."""
+        place = self._world.draws.places[self._number]
+        return place if isinstance(place, Source) else None
+
+    def spawn(self, count: int) -> list[Traced]:
+        """Generators of their own, of one that traced code makes."""
+        world, count = self._world, operator.index(count)
+        if not isinstance(world.draws.places[self._number], Made | Spawned):
+            raise UnsupportedError(
+                located(
+                    "spawn of a random generator from outside of the traced function is not supported; spawn outside "
+                    "and pass the generators, or make the generator inside"
+                )
+            )
+        reals = self._real.spawn(count)
+        world.made.update({id(real): real for real in reals})
+        return [Traced(world, real, Spawned(self._number, k, count)) for k, real in enumerate(reals)]
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is a `RandomState`."""
+        return isinstance(self._real, np.random.RandomState)
+
+    def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool = False) -> Any:
+        """The result of a method, which is done at each call: a tracer."""
+        world = self._world
+        builder: Any = world.builder
+        if builder.inner is not None or current_trace() is not builder:
+            raise UnsupportedError(
+                located(
+                    f"{method} in a function that runs for several examples or turns (tg.vmap, tg.scan, tg.cond, ...) "
+                    "would be drawn once; draw outside of it and pass the array, or use tracegrad.random with a key "
+                    "for each"
+                )
+            )
+        if are_wanted(world):
+            given = {k: self._argument(method, x) for k, x in kwargs.items()}
+            return self._stream().draw(method, [self._argument(method, x) for x in args], given, strong)
+        tell(lambda: require(builder))
+        given = {k: self._argument(method, x) for k, x in kwargs.items()}
+        step = Step(self._number, method, tuple([self._argument(method, x) for x in args]), given, strong)
+        if CALLS.call is not None and id(self._real) not in world.made:
+            _noted(CALLS.call, self._real)
+        found = step.done(self._real, lambda x: _shown(builder, x))
+        world.draws.steps.append(step)
+        if found is None:
+            return None
+        source = Drawn(world.draws, len(world.draws.steps) - 1)
+        if isinstance(found, np.ndarray):
+            return world.builder.capture(found, source).value._alias().zero_d()
+        return world.builder.capture_number(found, source)
+
+    def _stream(self) -> Stream:
+        """The state, which is an input when it is first asked for."""
+        world, number = self._world, self._number
+        found: Stream | None = world.draws.streams.get(number)
+        if found is None:
+            builder, draws = world.builder, world.draws
+            others = [draws.reals[k] for k in draws.streams]
+            if not is_stream(self._real) or not are_apart([*others, self._real]):
+                raise builder.restarts(NO_STREAMS, "a state of a generator of random numbers is not known")
+            if CALLS.call is not None:
+                CALLS.call.drawn = CALLS.call.drawn or Drawing()
+                CALLS.call.drawn.generators = draws.reals
+            draws.steps.append(Beginning(number))
+            step, now = len(draws.steps) - 1, read_state(self._real)
+            if CALLS.call is not None:
+                CALLS.call.drawn.results = [*CALLS.call.drawn.results[:step], now]
+            state = builder.capture(now, Drawn(draws, step)).value
+            found = draws.streams[number] = Stream(builder, self._real, state, step)
+        return found
+
+    def _argument(self, method: str, x: Any) -> Any:
+        if isinstance(x, tuple | list):
+            if any(isinstance(each, Value) and each.aval.dtype.kind == "f" for each in x):
+                return self._argument(method, from_sequence(x, self._world.builder))
+            sizes = [_size(each) if isinstance(each, Value) else each for each in x]
+            return tuple(sizes) if isinstance(x, tuple) else sizes
+        if not isinstance(x, Value):
+            return x
+        builder = self._world.builder
+        x = builder.lift(x)
+        if method not in _DISCRETE and builder.has_derivative(x.node):
+            raise UnsupportedError(
+                located(
+                    f"{method} has no derivative with respect to this argument; draw standard random numbers and "
+                    "transform them, or take the derivative of the logarithm of its density"
+                )
+            )
+        return x if are_wanted(self._world) else self._world.draws.needs(builder, x.node)
+
+
+def _size(x: Any) -> int:
+    return operator.index(x)
+
+
+def _shown(builder: Any, x: Any) -> Any:
+    if not isinstance(x, Needed):
+        return x
+    found = builder.compute(x.node)
+    return found.item() if not found.ndim else found

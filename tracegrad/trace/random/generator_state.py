@@ -1,0 +1,120 @@
+"""Random numbers that loops over values draw: the state of a generator is a value of the trace.
+
+Where a loop whose turns draw asks for values, nobody knows how often it will draw. So the trace begins again with
+`STREAMS` among what is `varying`: the states of the generators are inputs, each draw is an op of one and gives the next
+(`tracegrad.ops.calls.random_streams`), loops and branches carry them, and the last one is written to the generator when
+the call is over. Until then the generator has not moved, so a call that is made in another way begins where it would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.calls.random_streams import draw, draw_by, is_stream, kind_of, sample
+from tracegrad.ops.shape.linear import fresh
+from tracegrad.trace.builder.abort import NO_STREAMS, STREAMS
+from tracegrad.trace.loops.range_counter import FEWEST_AROUND, Counter
+
+__all__ = ["Stream", "are_wanted", "require", "require_for_turns"]
+
+_ATOMS = (type(None), bool, int, float, str)
+_MOST_KNOWN = 1024
+# What the results of methods are, by the generator, the method, and what is known of the arguments.
+_RESULTS: dict[Any, tuple[type, tuple[int, ...], str]] = {}
+
+
+def are_wanted(world: Any) -> bool:
+    """Whether states are values in this trace."""
+    return STREAMS in world.varying and NO_STREAMS not in world.varying
+
+
+def require(builder: Any) -> None:
+    """Begin the trace again with states that are values, if they are not and can be."""
+    varying, draws = builder.world.varying, builder.world.draws
+    if STREAMS not in varying and NO_STREAMS not in varying and draws is not None and all(map(is_stream, draws.reals)):
+        raise builder.restarts(STREAMS, "a loop over values draws random numbers")
+
+
+def require_for_turns(builder: Any, before: Any, now: Any, counters: Sequence[Counter]) -> None:
+    """The same where something was drawn between two moments of a loop, unless it has too few turns to be one."""
+    drew = before is not None and now.drawn != before.state.drawn
+    if drew and all(x.length is None or x.length >= FEWEST_AROUND for x in counters):
+        require(builder)
+
+
+class Stream:
+    """The state of a generator, in the trace under way, which the step of this number reads."""
+
+    def __init__(self, builder: Any, real: Any, state: Any, step: int):
+        self.builder, self.step, self.kind, self.moved = builder, step, kind_of(real), False
+        # A value of its own, as the states behind it are.
+        self.value = builder.value(fresh(state, tag=builder.new_tag()).node)
+
+    def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool) -> Any:
+        """The result of a method: a tracer, or None."""
+        builder, operands = self.builder, list[Any]()
+
+        def written(x: Any) -> Any:
+            x = _literal(x)
+            if not isinstance(x, np.ndarray) and not hasattr(x, "node"):
+                return ("is", x)
+            operands.append(builder.lift(x))
+            return ("of", len(operands) - 1)
+
+        try:
+            params = {
+                "kind": self.kind, "method": method, "args": tuple(map(written, args)),
+                "kwargs": tuple([(name, written(x)) for name, x in kwargs.items()]),
+            }  # fmt: skip
+        except TypeError:
+            raise builder.restarts(NO_STREAMS, f"{method} is given what is no value of a graph") from None
+        cls, shape, dtype = _result(builder, params, operands)
+        op = draw_by if operands else draw
+        state, answer = op(self.value, *operands, shape=shape, dtype=dtype, **params)
+        self.value.node, self.moved = state.node, True
+        if cls is type(None):
+            return None
+        if cls is np.ndarray:
+            found = builder.value(answer.node)
+            found.is_array = True
+            return found.zero_d()
+        if cls is bool:
+            return builder.python_number(answer.node)
+        return (builder.make if strong or issubclass(cls, np.generic) else builder.make_number)(builder, answer.node)
+
+
+def _literal(x: Any) -> Any:
+    """An argument as a literal of a graph, or an array, or a tracer; raises TypeError for others."""
+    if isinstance(x, _ATOMS) and type(x) in _ATOMS:
+        return x
+    if isinstance(x, type | np.dtype):
+        return np.dtype(x).name
+    if isinstance(x, np.generic):
+        return x.item()
+    if isinstance(x, tuple) and all(type(each) in _ATOMS for each in x):
+        return x
+    if isinstance(x, list | tuple):
+        integers = all(type(each) is int for each in x)
+        x = tuple(x) if integers else np.asarray(x)
+    if isinstance(x, tuple) or hasattr(x, "node") or (isinstance(x, np.ndarray) and x.dtype.kind in "biuf"):
+        return x
+    raise TypeError
+
+
+def _result(builder: Any, params: dict[str, Any], operands: Sequence[Any]) -> tuple[type, tuple[int, ...], str]:
+    """The class, shape and dtype of what a method gives."""
+    given = [repr(params[name]) for name in params]
+    key = (*given, *[x.aval for x in operands])
+    found = _RESULTS.get(key)
+    if found is None:
+        answer = sample(tuple([builder.compute(x.node) for x in operands]), params)
+        aval = Aval(np.shape(answer), np.asarray(answer).dtype) if answer is not None else Aval((0,), np.dtype(float))
+        found = type(answer), aval.shape, aval.dtype.name
+        if len(_RESULTS) >= _MOST_KNOWN:
+            del _RESULTS[next(iter(_RESULTS))]
+        _RESULTS[key] = found
+    return found

@@ -1,0 +1,1 @@
+"""Traced code rewritten before it runs: call sites, loops, and constants."""

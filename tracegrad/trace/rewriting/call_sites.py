@@ -1,0 +1,232 @@
+"""Built-in functions that traced code calls by their names, and no others, are told from what else the names are for.
+
+`float` is a function of numbers and a class that code compares with, hands on, and keeps in tables. Only the first may
+be another in traced code. The instruction that loads a name in order to call it says so, since Python 3.11; in the code
+of shadows it loads `float()` instead, which `shadow.Globals` knows.
+
+>>> marked((lambda x: (float(x), float)).__code__).co_names
+('float', 'float()')
+
+So does each other global name that is called, since it may be one of these: `Scalar = np.float64`. NumPy's scalars and
+universal functions are told so too where `np` is asked for them by name, and what it gives is called, or a method of it
+named; and the classes of numbers where one of their methods is named:
+
+>>> marked((lambda x: (np.float64(x), np.float64)).__code__).co_names
+('np', 'float64', 'float64()')
+>>> marked((lambda x, y: float.__mul__(x, y)).__code__).co_names
+('float', '__mul__', 'float()')
+
+What local variables, attributes and items hold is looked up where it is called
+(`tracegrad.trace.rewriting.callee_lookup`).
+
+`range`, `zip`, `enumerate` and `reversed` are others where a `for` loop calls them
+(`tracegrad.trace.loops.array_iteration`), and `is True` asks for traced truths
+(`tracegrad.trace.rewriting.constant_identity`).
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import sys
+import types
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.rewriting.callee_lookup import looking_up, without_lookups
+from tracegrad.trace.rewriting.constant_identity import asking, plain
+from tracegrad.trace.rewriting.loop_entry import entering, without_entrances
+from tracegrad.trace.rewriting.ufunc_wrappers import LISTED, METHODS, NAMES
+from tracegrad.trace.values.number_builtins import CALLED, CLASSES
+from tracegrad.trace.values.text_conversions import PARSERS, parser_of
+
+__all__ = ["LOOPED", "MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
+
+MARK = "()"
+_LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
+_CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items(), *CLASSES.items())}
+_KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # `double`, too
+_NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | PARSERS.keys()
+_MODULES = ("np", "numpy", *PARSERS.values())
+_LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+# Whether the last bit of what these are given says that a method is called.
+_BIT = sys.version_info >= (3, 12)
+LOOPED = frozenset(["enumerate", "range", "reversed", "zip"])
+_OF_NUMBERS = frozenset(["complex", "float", "int"])
+# What these return goes to C code, which takes nothing that stands for a number.
+_FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
+
+
+def callee(x: Any) -> Any:
+    """What traced code calls in the place of `x`, a built-in function, or a class or universal function of NumPy's."""
+    found = _CALLED.get(id(x))
+    return parser_of(x) if found is None else found
+
+
+def lookup(x: Any) -> Any:
+    """The same for what local variables, attributes and items hold, where they are called."""
+    if type(x) in _NEVER:
+        return x
+    found = _CALLED.get(id(x))
+    return found if found is not None else parser_of(x)
+
+
+_NEVER = frozenset([types.FunctionType, types.MethodType])
+
+
+def marked(code: CodeType) -> CodeType:
+    """The code with marked names where built-in functions are called, in the functions within it as well; and with
+    what else traced code has."""
+    return _marked(code, code.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _marked(code: CodeType, filename: str) -> CodeType:
+    """Code that is equal may be of another file."""
+    called = _NAMES | {name for name, _, _ in _calling(code)}
+    found = [] if code.co_name in _FOR_PYTHON else [name for name in code.co_names if name in called]
+    if code.co_name not in _FOR_PYTHON:  # last, as the places that an instruction can name are few
+        found += [name for name in _globals_called(code) if name not in found]
+    names = (*code.co_names, *[name + MARK for name in found])
+    places = {names.index(name): names.index(name + MARK) for name in found}
+    made = _renamed(code, names, places, marked)
+    made = entering(asking(made if code.co_name in _FOR_PYTHON else looking_up(made, lookup)))
+    return made if made.co_filename == filename else made.replace(co_filename=filename)
+
+
+def unmarked(code: CodeType) -> CodeType:
+    """The code that `marked` was given."""
+    code = without_lookups(plain(without_entrances(code)))
+    names = tuple([name for name in code.co_names if not name.endswith(MARK)])
+    places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
+    return _renamed(code, names, places, unmarked)
+
+
+def _renamed(
+    code: CodeType, names: tuple[str, ...], places: dict[int, int], inner: Callable[[CodeType], CodeType]
+) -> CodeType:
+    """The code with other names, and in the calls of those at `places` the names there."""
+    consts = tuple([inner(x) if isinstance(x, CodeType) else x for x in code.co_consts])
+    if not places:
+        return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
+    steps, loads = bytearray(code.co_code), {load for _, load, _ in _calling(code)}
+    methods, classes = _methods(code), _classes(code)
+    for k in range(0, len(steps), 2):
+        place, called = divmod(steps[k + 1], 2)
+        long = k and steps[k - 2] == _LONG
+        name, bit = divmod(methods.get(k, 0), 2) if _BIT else (methods.get(k, 0), 0)
+        if k in methods and not long and places.get(name, 128) < 128:
+            steps[k + 1] = 2 * places[name] + bit if _BIT else places[name]
+        if k in classes and not long and places.get(place, 128) < 128:
+            steps[k + 1] = 2 * places[place]
+        known = steps[k] == _LOAD and called and not long and places.get(place, 128) < 128
+        if known and (k in loads or code.co_names[place] not in LOOPED):
+            steps[k + 1] = 2 * places[place] + 1
+    return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _methods(code: CodeType) -> dict[int, int]:
+    """The instructions that load functions of NumPy in order to call them, and the places of their names."""
+    if not any(name in code.co_names for name in _MODULES):
+        return {}
+    found, steps = {}, _steps(code)
+    for x, y, z in zip(steps, steps[1:], steps[2:]):
+        if x.opcode == _LOAD and x.argval in _MODULES and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
+            followed = z.opname in _LOADS_ATTRIBUTE
+            if z.argval in METHODS or y.argval in _KINDS if followed else _is_called(x, y, z):
+                found[y.offset] = y.arg
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _classes(code: CodeType) -> frozenset[int]:
+    """The instructions that load Python's classes of numbers in order to ask them for a method."""
+    if _OF_NUMBERS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
+        return frozenset()
+    pairs = itertools.pairwise(_steps(code))
+    return frozenset([
+        x.offset for x, y in pairs
+        if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in _LOADS_ATTRIBUTE
+    ])  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _globals_called(code: CodeType) -> tuple[str, ...]:
+    """The global names that the code calls, but for those of which only loops see others."""
+    pairs = itertools.pairwise(_steps(code))
+    names = [x.argval for x, y in pairs if x.opcode == _LOAD and (x.arg or 0) & 1 and y.opname not in _LOADS_ATTRIBUTE]
+    return tuple(dict.fromkeys([name for name in names if name not in LOOPED and not name.endswith(MARK)]))
+
+
+def _is_called(x: dis.Instruction, y: dis.Instruction, z: dis.Instruction) -> bool:
+    """Whether the attribute `y` of the global `x` is loaded in order to be called."""
+    method = (y.arg or 0) & 1 if _BIT else y.opname == "LOAD_METHOD"
+    return bool(method or (x.arg or 0) & 1 or z.opname == "PUSH_NULL")
+
+
+def _is(x: object, y: object) -> bool:
+    return x is y
+
+
+def counted_loops(code: CodeType) -> tuple[int, ...]:
+    """The instructions that begin the turns of the `for` loops over what a call of `range` gives.
+
+    >>> def f(n):
+    ...     for _ in range(n):
+    ...         list(range(n))
+    >>> len(counted_loops(f.__code__))
+    1
+    """
+    return tuple([turns for name, _, turns in _calling(code) if name == "range"])
+
+
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    """The instructions, each with its whole argument: that of a `FOR_ITER` over a long body takes two."""
+    return [x for x in decoded(code) if x.opcode != _LONG]
+
+
+@functools.lru_cache(maxsize=4096)
+def _calling(code: CodeType) -> tuple[tuple[str, int, int], ...]:
+    """The `for` loops over what a call of a name of `LOOPED` gives: the name, where it is loaded, and the
+    instruction that begins each turn."""
+    if LOOPED.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
+        return ()
+    steps = _steps(code)
+    found = []
+    for k, step in enumerate(steps):
+        if step.opname == "FOR_ITER" and [x.opname for x in steps[k - 2 : k]] == ["CALL", "GET_ITER"]:
+            load = _loaded(steps, k - 3 if steps[k - 3].opname == "PRECALL" else k - 2)
+            if load is not None:
+                found.append((load.argval.removesuffix(MARK), load.offset, step.offset))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def iterated(code: CodeType) -> dict[int, int]:
+    """The instructions that ask for the iterator of a `for` loop, but for those of `counted_loops`, and those that
+    begin its turns."""
+    counted = counted_loops(code)
+    pairs = itertools.pairwise(_steps(code))
+    return {
+        x.offset: y.offset for x, y in pairs
+        if x.opname == "GET_ITER" and y.opname == "FOR_ITER" and y.offset not in counted
+    }  # fmt: skip
+
+
+def _loaded(steps: list[dis.Instruction], call: int) -> dis.Instruction | None:
+    """What loads the name that this instruction calls, if that is of `LOOPED`, with arguments without jumps."""
+    wanted = (steps[call].arg or 0) + 2
+    for step in reversed(steps[:call]):
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            return None
+        wanted -= dis.stack_effect(step.opcode, step.arg)
+        if wanted <= 0:
+            known = wanted == 0 and step.opcode == _LOAD and step.argval.removesuffix(MARK) in LOOPED
+            return step if known else None
+    return None

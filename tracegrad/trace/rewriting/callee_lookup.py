@@ -1,0 +1,138 @@
+"""Calls of what local variables, attributes, items and other calls give: traced code looks up what it calls instead.
+
+No name says there that a class of numbers is called, so the object does: behind the instruction that gives it, and
+before the arguments, it is looked up. A constant that is indexed by it does that.
+
+>>> def f(x):
+...     scalar = np.float64
+...     return scalar(x)
+>>> looking_up(f.__code__, type).co_consts[-1]
+what is called
+>>> without_lookups(looking_up(f.__code__, type)) == f.__code__
+True
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tracegrad.trace.bytecode.instructions import Step, arranged, steps_of
+
+__all__ = ["looking_up", "without_lookups"]
+
+
+class _Called:
+    """What is indexed by what is called, in the code that `looking_up` makes of `code`."""
+
+    __slots__ = ("code", "find")
+
+    def __init__(self, code: CodeType, find: Callable[[Any], Any]):
+        self.code, self.find = code, find
+
+    def __getitem__(self, x: Any) -> Any:
+        return self.find(x)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Called) and other.code == self.code
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def __repr__(self) -> str:
+        return "what is called"
+
+
+_GIVES = frozenset([
+    "BINARY_SUBSCR", "CALL", "LOAD_ATTR", "LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK",
+    "LOAD_METHOD",
+])  # fmt: skip
+# Since Python 3.13, a null is behind what is called, and since 3.12 methods are found by `LOAD_ATTR`.
+_VARIABLES = ("LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
+_BIT = sys.version_info >= (3, 12)
+_NULL_BEHIND = sys.version_info >= (3, 13)
+# No attribute of these names is taken for a class of numbers.
+_OF_OBJECTS = (np.ndarray, np.ufunc, list, dict, set, str)
+_METHODS = frozenset([name for cls in _OF_OBJECTS for name in dir(cls) if callable(getattr(cls, name, None))])
+_ANY = frozenset([dis.opmap[name] for name in ("PUSH_NULL", "LOAD_METHOD", "LOAD_ATTR") if name in dis.opmap])
+
+
+@functools.lru_cache(maxsize=4096)
+def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
+    """The code in which `find` gives what is called in the place of what no global name gives."""
+    if _ANY.isdisjoint(code.co_code[::2]):
+        return code
+    steps, made = steps_of(code), list[Step]()
+    places = _before_nulls(steps) if _NULL_BEHIND else _before_arguments(steps)
+    if not places:
+        return code
+    jumps = [x for x in steps if x.target is not None]
+    for k, step in enumerate(steps):
+        made.append(step)
+        if k not in places:
+            continue
+        new = [Step(*x, step.lines) for x in (("LOAD_CONST", len(code.co_consts)), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
+        for jump in jumps:  # where one of two is called
+            if jump.target is steps[k + 1]:
+                jump.target = new[0]
+        made += new
+        if _NULL_BEHIND and step.name == "LOAD_ATTR" and step.arg & 1:
+            step.arg -= 1
+            made.append(Step("PUSH_NULL", 0, step.lines))
+    called = _Called(code, find)
+    return arranged(code, made, co_consts=(*code.co_consts, called), co_stacksize=code.co_stacksize + 1)
+
+
+def without_lookups(code: CodeType) -> CodeType:
+    """The code that `looking_up` was given."""
+    return next((x.code for x in code.co_consts if isinstance(x, _Called)), code)
+
+
+def _may_give(step: Step) -> bool:
+    """Whether an instruction may give a class of numbers that no global name does."""
+    of_attribute = step.name in ("LOAD_ATTR", "LOAD_METHOD")
+    return step.name in _GIVES and not (of_attribute and (step.value in _METHODS or step.value.endswith("()")))
+
+
+def _before_nulls(steps: list[Step]) -> set[int]:
+    found = {k - 1 for k, step in enumerate(steps) if step.name == "PUSH_NULL" and k and _may_give(steps[k - 1])}
+    return found | {k for k, x in enumerate(steps) if x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
+
+
+def _before_arguments(steps: list[Step]) -> set[int]:
+    """The numbers of the instructions that give what is called, or whose method that is."""
+    found = {k for k, x in enumerate(steps) if x.name == "LOAD_METHOD" and _may_give(x)}
+    found |= {k for k, x in enumerate(steps) if _BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
+    for k, step in enumerate(steps):
+        variable = step.name == "PUSH_NULL" and steps[k + 1].name in _VARIABLES
+        if variable and steps[k + 2].name not in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
+            found.add(k + 1)
+        if step.name in ("CALL", "CALL_FUNCTION_EX"):
+            wanted = step.arg if step.name == "CALL" else 1 + (step.arg & 1)
+            given = _before(steps, k, wanted)
+            if given is not None and _may_give(steps[given]):
+                found.add(given)
+    return found
+
+
+def _before(steps: list[Step], call: int, wanted: int) -> int | None:
+    """The number of the instruction before those of the arguments of a call, if these do not jump."""
+    k = call - 1
+    while k > 0 and steps[k].name in ("PRECALL", "KW_NAMES"):
+        k -= 1
+    while k > 0 and wanted > 0:
+        if steps[k].target is not None:
+            return None
+        wanted -= dis.stack_effect(dis.opmap[steps[k].name], steps[k].arg if _takes(steps[k]) else None)
+        k -= 1
+    return k if wanted == 0 and k >= 0 else None
+
+
+def _takes(step: Step) -> bool:
+    return dis.opmap[step.name] >= dis.HAVE_ARGUMENT

@@ -1,0 +1,148 @@
+"""`x is True` and its like in traced code: comparisons of identity with a constant, that a traced number is asked for.
+
+No code can stand in for `is`. But `x in c` takes and gives what it does, and the constant `c` says itself what is in
+it. Code is rewritten so where nothing jumps between the two instructions; `match` compares with truths by the same.
+`x is y`, of which no side is a constant, is `(x, y) in c`: both may be truths, as in `x is np.True_`.
+
+>>> def f(x):
+...     return x is True
+>>> asking(f.__code__).co_consts[-1]
+is True
+>>> plain(asking(f.__code__)) == f.__code__
+True
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tracegrad.trace.builder.element_identity import has_identity
+from tracegrad.trace.bytecode.instructions import Step, arranged, steps_of
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["asking", "comparisons", "is_same", "plain"]
+
+
+class _Constant:
+    """What has just one object in it, in the code that `asking` makes of `code`."""
+
+    __slots__ = ("code", "value")
+
+    def __init__(self, value: Any, code: CodeType):
+        self.value, self.code = value, code
+
+    def __contains__(self, x: Any) -> bool:
+        if isinstance(x, Tracer) and x.weak:
+            if x.dtype.kind == "b" and type(self.value) is bool:
+                x = bool(x)
+            elif x.dtype.kind == "i" and type(self.value) is int:
+                x = x._plain("int()")
+        return x is self.value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constant) and other._key() == self._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return type(self.value), self.value, self.code
+
+    def __repr__(self) -> str:
+        return f"is {self.value!r}"
+
+
+class _Alike:
+    """The pairs of which both are one object, in the code that `asking` makes of `code`."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: CodeType):
+        self.code = code
+
+    def __contains__(self, pair: tuple[Any, Any]) -> bool:
+        return is_same(*pair)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Alike) and other.code == self.code
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+
+def is_same(x: Any, y: Any) -> bool:
+    """`x is y`, where traced truths are asked for: Python and NumPy have two of each."""
+    if x is not y and all(isinstance(v, bool | np.bool_) or _is_truth(v) for v in (x, y)):
+        x, y = (_asked(v) if isinstance(v, Tracer) else v for v in (x, y))
+    return x is y
+
+
+def _is_truth(x: Any) -> bool:
+    return isinstance(x, Tracer) and x.dtype.kind == "b" and not (x.shape or (x.is_array and not x.weak))
+
+
+def _asked(x: Tracer) -> Any:
+    return bool(x) if x.weak else np.bool_(bool(x))
+
+
+@functools.lru_cache(maxsize=4096)
+def comparisons(code: CodeType) -> frozenset[int]:
+    """Where the code compares with a truth or a whole number by `is`, so that it can be rewritten."""
+    return frozenset([x.start for _, x in _pairs(steps_of(code))] if _may_ask(code) else ())
+
+
+def _may_ask(code: CodeType) -> bool:
+    return has_identity(code) and any(type(x) in (bool, int) for x in code.co_consts)
+
+
+def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
+    """The instructions that load such a constant, and those that compare with it."""
+    targets = {x.target for x in steps}
+    for load, step in itertools.pairwise(steps):
+        known = step.name == "IS_OP" and load.name == "LOAD_CONST" and step not in targets
+        if known and type(load.value) in (bool, int):
+            yield load, step
+
+
+@functools.lru_cache(maxsize=4096)
+def asking(code: CodeType) -> CodeType:
+    """The code in which traced numbers are asked for where they are compared by `is`."""
+    if not has_identity(code):
+        return code
+    steps, consts = steps_of(code), list(code.co_consts)
+    for load, comparison in _pairs(steps):
+        made = _Constant(load.value, code)
+        if made not in consts:
+            consts.append(made)
+        load.arg = consts.index(made)
+        comparison.become("CONTAINS_OP")
+    of_pairs = _of_pairs(steps, len(consts))
+    if len(of_pairs) > len(steps):
+        steps = of_pairs
+        consts.append(_Alike(code))
+    return arranged(code, steps, co_consts=tuple(consts)) if len(consts) > len(code.co_consts) else code
+
+
+def _of_pairs(steps: list[Step], const: int) -> list[Step]:
+    """The instructions, where two objects, neither of which is a constant, are looked for in the constant of this
+    number, as a pair, instead of being compared by identity."""
+    targets, found = {x.target for x in steps}, list[Step]()
+    for step in steps:
+        is_pair = step.name == "IS_OP" and (found[-1].name != "LOAD_CONST" or step in targets)
+        found.append(step)
+        if is_pair:
+            found += [Step("LOAD_CONST", const, step.lines), Step("CONTAINS_OP", step.arg, step.lines)]
+            step.become("BUILD_TUPLE")
+            step.arg = 2
+    return found
+
+
+def plain(code: CodeType) -> CodeType:
+    """The code that `asking` was given."""
+    return next((x.code for x in code.co_consts if isinstance(x, _Constant | _Alike)), code)

@@ -1,0 +1,220 @@
+"""Where traced code enters a `while` loop: behind the test that is made once before the loop, and before its body.
+
+Python's compiler writes the test of a `while` twice, before the first turn and at the end of each. A question for a
+truth is met at the second place only, so a loop could begin behind the first turn at the earliest. In traced code an
+*entrance* stands behind the test before the loop: a constant that is negated, which is told so. The state there is that
+in which the test at the end of a turn leads to the next one (`tracegrad.reroll.online.loop_closing`).
+
+>>> def f(x):
+...     while x < 3:
+...         x = x * 2
+...     return x
+>>> [x for x in entering(f.__code__).co_consts if isinstance(x, Entrance)]
+[the entrance of a loop]
+
+So there is before a `for` loop, which is asked what the loop is to go through: it has no other way to know of a list.
+Code of loops has no instructions that are made of two: what is done with a variable can be told of the others.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.bytecode.instructions import Step, arranged, steps_of, truth_of
+from tracegrad.trace.values.container_proxies import LentList
+
+__all__ = ["Entrance", "entering", "without_entrances"]
+
+
+class Entrance:
+    """What is negated where loops are entered, and indexed by what others go through. `places` says by the instruction
+    that does it which one asks at the end of the turns, and `code` is that without entrances."""
+
+    __slots__ = ("code", "places")
+    goes_through: Callable[[Any], Any]  # see `tracegrad.trace.loops.array_iteration`
+
+    def __init__(self, code: CodeType, places: dict[int, int]):
+        self.code, self.places = code, places
+
+    def __neg__(self) -> None:
+        builder = current_trace()
+        if builder is None or not builder.open or builder.outer is not None or builder.inner is not None:
+            return
+        if builder.find_circles is not None:
+            frame = sys._getframe(1)
+            builder.find_circles(builder, within=True).enter(frame, self.places[frame.f_lasti])
+
+    def __getitem__(self, x: Any) -> Any:
+        return self.goes_through(x) if type(x) in (list, tuple, LentList) else x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entrance) and other.code == self.code
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def __repr__(self) -> str:
+        return "the entrance of a loop"
+
+
+@functools.lru_cache(maxsize=4096)
+def entering(code: CodeType) -> CodeType:
+    """The code with entrances of its loops; itself, if it has none."""
+    if _LOOPS.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops):
+        return code
+    steps = steps_of(code)
+    tests = _Tests(steps)
+    tests.continue_at_the_end()
+    found, through = tests.entrances(), _gone_through(steps)
+    are_apart = any(x.start < 0 for x in steps)
+    return _with_entrances(code, steps, found, through) if found or through or are_apart else code
+
+
+def without_entrances(code: CodeType) -> CodeType:
+    """The code that `entering` was given."""
+    return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
+
+
+# Jumps that ask for a truth, and jumps that do not. In Python 3.11 some of the first lead back; later ones stand before
+# one of the second where they are to do so.
+_ASKING = frozenset([x for x in dis.opmap if x.startswith("POP_JUMP") and x.endswith(("TRUE", "FALSE"))])
+_SURE = frozenset(["JUMP_BACKWARD", "JUMP_FORWARD"])
+# Instructions without which code asks nothing at the end of turns.
+_LOOPS = frozenset([dis.opmap[x] for x in [x for x in _ASKING if "BACK" in x] or ["JUMP_BACKWARD"]])
+_ITER = dis.opmap["GET_ITER"]
+
+
+class _Tests:
+    """The tests of loops that stand in the code twice."""
+
+    def __init__(self, steps: list[Step]):
+        self.steps = steps
+        self._numbers = {x: k for k, x in enumerate(steps)}
+
+    def entrances(self) -> dict[int, tuple[int, int]]:
+        """By the number of the instruction before which a loop is entered, those of the jump that leads there and of
+        the one that asks the same at the end of turns.
+
+        A test of several questions has as many entrances: behind each of them nothing but the others lie before the
+        turn.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for body, last in self._ends():
+            behind = body
+            for first, end in self._together(body, last):
+                if self.steps[first].name in _ASKING:
+                    found.setdefault(behind, (first, end))
+                behind = first
+        return found
+
+    def continue_at_the_end(self) -> None:
+        """Let a `continue` lead to the test at the end of the turn, instead of to the one before the loop.
+
+        So turns that end early and others end with the same question.
+        """
+        for body, last in list(self._ends()):
+            if self._leads(self._before(body)) == self._leads(last):
+                at_the_end = {self.steps[k]: self.steps[end] for k, end in self._together(body, last)}
+                for x in self.steps[body:last]:
+                    if "BACK" in x.name and x.target in at_the_end:
+                        x.target = at_the_end[x.target]
+                        x.become("JUMP_FORWARD" if x.name == "JUMP_BACKWARD" else x.name.replace("BACK", "FOR"))
+
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """The numbers of the instructions that turns begin with, and of the jumps at the end of turns that lead to
+        them, as a jump before them does."""
+        for last, step in enumerate(self.steps):
+            for answer, target in self._leads(last).items() if step.name in _ASKING else ():
+                body = self._numbers[target]
+                first = self._before(body) if body <= last else -1
+                if first >= 0 and self.steps[first].name in _ASKING and self._leads(first)[answer] is target:
+                    yield body, last
+
+    def _together(self, body: int, last: int) -> Iterator[tuple[int, int]]:
+        """The numbers of the instructions that do the same before a loop and at the end of its turns, from the last
+        ones on backwards."""
+        first = self._before(body)
+        yield first, last
+        while first > 0:
+            ahead = self.steps[first], self.steps[last]
+            first, last = self._before(first), self._before(last)
+            if not self._is_same(first, last, ahead):
+                return
+            yield first, last
+
+    def _is_same(self, first: int, last: int, ahead: tuple[Step, Step]) -> bool:
+        """Whether two instructions do the same, where the next ones are these and do."""
+        x, y = self.steps[first], self.steps[last]
+        if x.name in _ASKING and y.name in _ASKING:
+            ends = self._leads(last)
+            return all(
+                end is ends[answer] or (end, ends[answer]) == ahead for answer, end in self._leads(first).items()
+            )
+        return x.name == y.name and x.arg == y.arg and x.target is None and y.target is None
+
+    def _before(self, k: int) -> int:
+        """The number of the instruction that leads to this one; -1, if there is none."""
+        skips = k > 1 and self.steps[k - 1].name in _SURE and self.steps[k - 2].target is self.steps[k]
+        return k - 2 if skips and self.steps[k - 2].name in _ASKING else k - 1
+
+    def _leads(self, k: int) -> dict[bool, Step]:
+        """Where a jump leads by the truth, or a sure jump that stands there."""
+        step = self.steps[k]
+        ends = {step.name.endswith("TRUE"): step.target, step.name.endswith("FALSE"): self.steps[k + 1]}
+        return {answer: x.target or x if x.name in _SURE else x for answer, x in ends.items() if x is not None}
+
+
+def _goes_through(ops: bytes) -> bool:
+    """Whether there may be such an instruction as `_gone_through` looks for: much cheaper to ask."""
+    at = ops.find(_ITER)
+    while at > 0:
+        before = ops[:at].rstrip(bytes([dis.opmap["CACHE"]]))
+        if ops[at + 1] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"]) and dis.opname[before[-1]] not in _CALLS:
+            return True
+        at = ops.find(_ITER, at + 1)
+    return False
+
+
+_CALLS = ("CALL", "CALL_KW")
+
+
+def _gone_through(steps: list[Step]) -> set[int]:
+    """The numbers of the instructions that ask for the iterator of a `for` loop, but for those of what a call gives."""
+    return {
+        k for k in range(1, len(steps) - 1)
+        if steps[k].name == "GET_ITER" and steps[k + 1].name == "FOR_ITER" and steps[k - 1].name not in _CALLS
+    }  # fmt: skip
+
+
+def _with_entrances(
+    code: CodeType, steps: list[Step], found: dict[int, tuple[int, int]], through: set[int]
+) -> CodeType:
+    entrance, number = Entrance(code, {}), len(code.co_consts)
+    made: list[Step] = []
+    places: list[tuple[Step, Step]] = []
+    for k, step in enumerate(steps):
+        if k in found:
+            first, last = steps[found[k][0]], found[k][1]
+            new = [Step(*x, first.lines) for x in (("LOAD_CONST", number), ("UNARY_NEGATIVE", 0), ("POP_TOP", 0))]
+            if first.target is step:
+                first.target = new[0]
+            made += new
+            places.append((new[1], _asker(steps, last)))
+        if k in through:
+            made += [Step(*x, step.lines) for x in (("LOAD_CONST", number), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
+        made.append(step)
+    changed = arranged(code, made, co_consts=(*code.co_consts, entrance), co_stacksize=code.co_stacksize + 1)
+    entrance.places.update({new.place: asker.place for new, asker in places})
+    return changed
+
+
+def _asker(steps: list[Step], jump: int) -> Step:
+    """What asks for the truth that a jump is about."""
+    before = steps[jump - 1]
+    return before if truth_of(before.name, before.arg) else steps[jump]

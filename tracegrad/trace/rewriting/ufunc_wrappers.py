@@ -1,0 +1,46 @@
+"""NumPy's universal functions where traced code calls them by name: those see traced values in lists, too.
+
+NumPy asks no list what it holds; it takes the numbers of what is in there, which have no derivatives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.creation import array
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.trace.values.array_creation import making
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["LISTED", "METHODS", "NAMES", "Listed"]
+
+METHODS = ("reduce", "accumulate", "reduceat", "outer", "at")
+_array: Any = making(np.array, array)
+
+
+def _seen(x: Any) -> Any:
+    return _array(x) if type(x) in (list, tuple) and isinstance(peer_of(x), Tracer) else x
+
+
+class Listed:
+    """A universal function, or a method of one."""
+
+    __slots__ = ("places", "real")
+
+    def __init__(self, real: Any, places: int | None = None):
+        self.real, self.places = real, places  # which argument is of places, where a tuple is no array
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any([type(x) in (list, tuple) for x in args]):  # noqa: C419
+            args = tuple([x if k == self.places else _seen(x) for k, x in enumerate(args)])
+        return self.real(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.real, name)
+        return Listed(found, 1 if name == "at" else None) if name in METHODS else found
+
+
+LISTED: dict[Any, Any] = {f: Listed(f) for f in vars(np).values() if isinstance(f, np.ufunc)}
+NAMES = frozenset([name for name, f in vars(np).items() if isinstance(f, np.ufunc)])

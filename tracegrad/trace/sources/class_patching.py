@@ -1,0 +1,300 @@
+"""Methods of the user's classes, which run as shadows in the trace of their thread, and as they are everywhere else.
+
+Traced code is given classes as they are, so Python finds the methods of what it makes of them, and of dataclasses and
+other pytrees, without asking anybody. While a trace may run them, the class has in the place of each function one that
+asks who calls; `genuine` gives what is behind it, for all that reads classes meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ir import Value
+from tracegrad.ir.builder import recorder
+from tracegrad.locks import new_lock
+from tracegrad.numpy_api.faces import Faced, agreed, itself
+from tracegrad.numpy_api.protocols import of_protocol
+from tracegrad.trace.sources.code_origin import is_own_class, is_user_code, is_user_function
+
+__all__ = ["CACHED", "Lent", "descriptors", "for_c", "functions_of", "genuine", "given", "hook"]
+
+# What Python calls at times of its own.
+_PLUMBING = {"__del__"}
+# What runs as it is of tracegrad's modules and optimizers, which are known to do no more than keep what they are given.
+_OF_OWN = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
+# What Python calls of an object that a class has, when an attribute of that name is asked for or written.
+_OF_DESCRIPTORS = ("__get__", "__set__", "__delete__")
+_LOCK = new_lock()
+# How many traces have each attribute of each class.
+_TRACES: dict[tuple[type, str], int] = {}
+_LENT: weakref.WeakSet[Lent] = weakref.WeakSet()
+
+
+class _Property(property):
+    """A property whose functions ask who calls."""
+
+    genuine: Any
+
+
+class _ClassMethod(classmethod):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _StaticMethod(staticmethod):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _CachedProperty(functools.cached_property):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _PartialMethod(functools.partialmethod):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
+    """A method that is chosen by the class of its first argument, whose functions ask who calls."""
+
+    def __init__(self, real: Any):
+        self.genuine = real
+
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        return dispatched(self.genuine, held, cls)
+
+
+def dispatched(real: Any, held: Any, cls: Any) -> Any:
+    """The method of an object, or a class, that a `singledispatchmethod` is."""
+    choose = real.dispatcher.dispatch
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        x = args[0]
+        of = agreed(x, itself) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
+        world: Any = getattr(recorder(), "world", None)
+        chosen = choose(of) if world is None else world.natives.chosen(choose, of)
+        return _asking(chosen).__get__(held, cls)(*args, **kwargs)
+
+    functools.update_wrapper(method, real.func)
+    method.register = real.register  # type: ignore[attr-defined]
+    return method
+
+
+class _Held:
+    """What is no method, and what traces have a shadow of: a function with a cache, a partial object, `np.vectorize`;
+    what holds objects of the user's, or is one."""
+
+    def __init__(self, real: Any):
+        self.genuine = real
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """That of what it stands for, to those who ask, and may know functions with a cache."""
+        return self.genuine.__class__
+
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        world: Any = getattr(recorder(), "world", None)
+        found = self.genuine if world is None else world.natives.held(self.genuine)
+        if not isinstance(self.genuine, CACHED):
+            return found
+        return found if held is None else types.MethodType(found, held)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__get__(None)(*args, **kwargs)
+
+
+class _StaticHeld(_Held):
+    """A `staticmethod` of what is no function: a method of an object, or an object that can be called."""
+
+    def __get__(self, held: Any, cls: Any = None) -> Any:
+        world: Any = getattr(recorder(), "world", None)
+        inside = self.genuine.__func__
+        return inside if world is None else world.natives.held(inside)
+
+
+CACHED = type(functools.lru_cache(len))
+_HELD: tuple[Any, ...] = (CACHED, functools.partial, np.vectorize)
+_MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _Held)
+
+
+def genuine(x: Any) -> Any:
+    """What a class has, but for traces."""
+    if isinstance(x, types.FunctionType):
+        return x.__closure__[0].cell_contents if x.__code__ is _CODE and x.__closure__ else x
+    return x.genuine if isinstance(x, _MADE) else x
+
+
+def given(x: Any, cls: Any) -> Any:
+    """What traced code finds under the name under which a class has `x`, where it does not ask the class by that."""
+    return x.__get__(None, cls) if isinstance(x, _Held) and not isinstance(x.genuine, _HELD) else x
+
+
+def functions_of(x: Any) -> list[types.FunctionType]:
+    """The functions that an attribute of a class runs."""
+    x = genuine(x)
+    several: tuple[Any, ...] = ()
+    if isinstance(x, property):
+        several = (x.fget, x.fset, x.fdel)
+    elif isinstance(x, functools.singledispatchmethod):
+        several = tuple(x.dispatcher.registry.values())
+    known = (several or [getattr(x, name) for name in _FUNCTIONS if hasattr(x, name)] or [x])[:]
+    return [f for part in known for f in ([part] if isinstance(part, types.FunctionType) else _within(part, x))]
+
+
+_FUNCTIONS = ("__func__", "func", "pyfunc", "__wrapped__")
+
+
+def _within(part: Any, x: Any) -> list[types.FunctionType]:
+    return functions_of(part) if part is not x and isinstance(part, (*_HELD, functools.partialmethod)) else []
+
+
+def hook(cls: Any, name: str) -> types.FunctionType | None:
+    """The function of the user's that a class has under the name of a hook, itself or from a base."""
+    found = genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None))
+    return found if isinstance(found, types.FunctionType) and is_user_function(found) else None
+
+
+def descriptors(cls: type) -> list[tuple[str, Any]]:
+    """The objects of the user's that a class has for attributes, by their names."""
+    known: list[tuple[str, Any]] = []
+    for name, x in vars(cls).items():
+        kind: Any = type(x)
+        if is_user_code(kind) and not isinstance(x, type) and any(hook(kind, each) for each in _OF_DESCRIPTORS):
+            known.append((name, x))
+    return known
+
+
+class Lent:
+    """The attributes of classes that one trace runs as shadows."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[type, str]] = []
+        self._functions: set[Any] = set()
+        self.thread = threading.get_ident()
+        _LENT.add(self)
+
+    def runs(self, function: Any) -> bool:
+        """Whether this function runs as a shadow wherever the trace calls it."""
+        return function in self._functions
+
+    def take(self, cls: type, holds: Callable[[type, str, Any], bool]) -> None:
+        """Let the functions of a class, and of its bases, run as shadows where a trace calls them, and let a trace find
+        shadows of what they hold, where `holds` says that it has them."""
+        for c in cls.__mro__:
+            for name, x in list(vars(c).items()) if is_user_code(c) else ():
+                if name in _PLUMBING or (name in _OF_OWN and is_own_class(c)):
+                    continue
+                with _LOCK:
+                    made = _asking(x, holds(c, name, x))
+                    if made is not x:
+                        type.__setattr__(c, name, made)
+                    if made is not x or genuine(x) is not x:
+                        self._functions.update(functions_of(genuine(x)))
+                        _TRACES[c, name] = _TRACES.get((c, name), 0) + 1
+                        self._taken.append((c, name))
+
+    def restore(self) -> None:
+        """Leave the classes as they were, unless another trace has them."""
+        for c, name in self._taken:
+            with _LOCK:
+                _TRACES[c, name] -= 1
+                if not _TRACES[c, name]:
+                    del _TRACES[c, name]
+                    x = vars(c).get(name)
+                    if genuine(x) is not x:
+                        type.__setattr__(c, name, genuine(x))
+        self._taken.clear()
+
+
+def _asking(x: Any, holds: bool = False) -> Any:
+    """What a class is to have in the place of `x`, which traces have a shadow of if the class `holds` it; `x` where
+    there is nothing to ask."""
+    if holds:
+        return x if isinstance(x, _Held) else _Held(x)
+    if isinstance(x, types.FunctionType):
+        generated = "__import__" not in getattr(x, "__builtins__", ())  # as `__new__` of namedtuples
+        return _function(x) if is_user_function(x) and not generated else x
+    made: Any = x
+    if type(x) is property:
+        parts = [f if f is None else _asking(f) for f in (x.fget, x.fset, x.fdel)]
+        if any(map(_differ, parts, (x.fget, x.fset, x.fdel))):
+            makes: Any = _Property
+            made = makes(*parts, x.__doc__)
+    elif type(x) is staticmethod and _is_held(x.__func__):
+        return _StaticHeld(x)
+    elif type(x) in (classmethod, staticmethod) and _asking(x.__func__) is not x.__func__:
+        made = (_ClassMethod if type(x) is classmethod else _StaticMethod)(_asking(x.__func__))
+    elif any(map(is_user_function, functions_of(x))):
+        made = _asking_of_functools(x)
+    if made is not x:
+        made.genuine = x
+    return made
+
+
+def _is_held(x: Any) -> bool:
+    """Whether what a `staticmethod` has is no function, but runs code of the user's: as a method of an object does."""
+    kind: Any = type(x)
+    return kind is types.MethodType or kind in _HELD or (is_user_code(kind) and not isinstance(x, type))
+
+
+def _asking_of_functools(x: Any) -> Any:
+    """The same for what holds functions of the user's, and is none."""
+    if type(x) is functools.cached_property:
+        found = _CachedProperty(_asking(x.func))
+        found.__set_name__(None, x.attrname)  # type: ignore[arg-type]
+        return found
+    if type(x) is functools.partialmethod:
+        return _PartialMethod(_asking(x.func), *x.args, **x.keywords)
+    if type(x) is functools.singledispatchmethod:
+        return _DispatchMethod(x)
+    return _Held(x) if type(x) in _HELD else x
+
+
+def _differ(x: Any, y: Any) -> bool:
+    return x is not y
+
+
+def for_c(name: str, found: Any) -> Any:
+    """What a method gives: by `__array__`, C code is given the elements, and a guard is left on them."""
+    if name != "__array__" or not isinstance(found, Value) or sys._getframe(2).f_code is of_protocol.__code__:
+        return found
+    traced: Any = found
+    return np.asarray(found) if traced._is_differentiated() else traced.builder.observe(found, "the elements")
+
+
+def _function(real: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        world: Any = getattr(recorder(), "world", None)
+        if world is None:
+            return real(*args, **kwargs)
+        if real.__name__ == "__new__":
+            made = world.method(real)(*args, **kwargs)
+            return world.natives.initialized(made, sys._getframe(1), *args, **kwargs)
+        return for_c(real.__name__, world.method(real)(*args, **kwargs))
+
+    made = functools.wraps(real)(method)
+    inside = vars(real).get("__wrapped__")
+    if isinstance(inside, types.FunctionType):  # what a decorator of the user's is around
+        made.__wrapped__ = _asking(inside)
+    return made
+
+
+_CODE = _function(lambda: None).__code__
+
+
+def _restore_those_of_other_threads() -> None:
+    """In a forked child, where their traces never end."""
+    for lent in list(_LENT):
+        if lent.thread != threading.get_ident():
+            lent.restore()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restore_those_of_other_threads)

@@ -1,0 +1,362 @@
+"""From the arguments of a call to leaves and a key: calls with equal keys can share a trace.
+
+Arguments are put into canonical positional form by the function's signature; what `static_argnums` or `static_argnames`
+name goes into the key by value, the rest is flattened as a pytree. The key holds the structure, the dtype and shape of
+each array, and the type of each Python number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import SUPPORTED, is_huge, is_plain_array, supported
+from tracegrad.errors import TraceError, located
+from tracegrad.numpy_api.protocols import not_plain
+from tracegrad.ops import Carrier, TensorCarrier
+from tracegrad.records import record
+from tracegrad.trace.sources.describe import describe, signature_of
+
+__all__ = ["AnyGenerator", "Binder", "Call", "Field", "exact", "parts"]
+
+
+# Values that are static by themselves.
+_FIXED = (
+    str, bytes, enum.Enum, type, slice, type(...), range, frozenset, np.dtype, np.random.Generator,
+    np.random.RandomState,
+)  # fmt: skip
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+
+@record(frozen=True, slots=True)
+class AnyGenerator:
+    """Stands in the structure of a call for a generator of random numbers that is an argument: its class, and which of
+    the generators it is. Another one in its place is no other kind of call."""
+
+    cls: type
+    number: int
+
+    def __repr__(self) -> str:
+        return f"a {self.cls.__name__}"
+
+
+@record(frozen=True, slots=True)
+class Field:
+    """The attribute of a dataclass as a step of a way."""
+
+    name: str
+
+
+_GENERATORS = (np.random.Generator, np.random.RandomState)
+
+
+@record(slots=True, eq=False)
+class Call:
+    """A call taken apart: `leaves` are ndarrays and Python numbers, `key` is what a trace of it is valid for."""
+
+    leaves: list[Any]
+    structure: tree.TreeDef
+    statics: tuple[tuple[Any, Any], ...]
+    key: Any
+    carriers: list[Any]
+    tensors: dict[int, Any]  # the Tensors among the leaves, by number; the leaves are their arrays
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    function: Any = None  # what is called
+    plainly: str = ""  # why the call is none that can be traced
+    generators: Any = ()  # of random numbers: the way to each of those that may be any of their class
+    drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.random.draws`
+    again: bool = False  # it has been made, and is recorded once more
+    writes: Any = ()  # the effects, without what they leave, of a trace of this one call that has come to no end
+
+    def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and keyword arguments with other leaves."""
+        args, kwargs = tree.unflatten(self.structure, leaves)
+        kwargs = dict(kwargs)
+        args = list(args)
+        for place, value in self.statics:
+            if isinstance(place, int):
+                args.insert(place, value)
+            else:
+                kwargs[place] = value
+        for way, x in zip(self.generators, self.given_generators()):
+            _put(args if isinstance(way[0], int) else kwargs, way, x)
+        return args, kwargs
+
+    def given_generators(self) -> list[Any]:
+        """Those of `generators`."""
+        return [functools.reduce(_at, way, self._holder(way[0])) for way in self.generators]
+
+    def _holder(self, place: int | str) -> Any:
+        return self.args if isinstance(place, int) else self.kwargs
+
+
+def _put(holder: Any, way: tuple[Any, ...], value: Any) -> Any:
+    """`holder` with a value at the end of a way; itself, unless it is a tuple."""
+    if not way:
+        return value
+    place, new = way[0], _put(_at(holder, way[0]), way[1:], value)
+    if isinstance(holder, tuple):
+        return tuple.__new__(type(holder), (*holder[:place], new, *holder[place + 1 :]))
+    if type(place) is Field:
+        object.__setattr__(holder, place.name, new)
+    else:
+        holder[place] = new
+    return holder
+
+
+def _at(holder: Any, place: Any) -> Any:
+    return getattr(holder, place.name) if type(place) is Field else holder[place]
+
+
+def parts(x: Any) -> Iterable[tuple[Any, Any]]:
+    """What lists, tuples, named ones too, dicts and dataclasses hold, and where; of others nothing."""
+    cls = type(x)
+    if cls is dict:
+        return x.items()  # type: ignore[no-any-return]
+    if cls is list or cls is tuple or (isinstance(x, tuple) and hasattr(cls, "_fields")):
+        return enumerate(x)
+    if dataclasses.is_dataclass(cls) and tree.is_node(x):
+        return [(Field(each.name), getattr(x, each.name)) for each in dataclasses.fields(cls) if hasattr(x, each.name)]
+    return ()
+
+
+def _generators_in(x: Any, way: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The generators of random numbers in containers, and the way to each."""
+    if isinstance(x, _GENERATORS):
+        yield way, x
+        return
+    for key, each in parts(x):
+        yield from _generators_in(each, (*way, key))
+
+
+class Binder:
+    """Takes calls of one function apart. `statics` name what is part of the key by value."""
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: Any = (), static_argnames: Any = ()):
+        self.fun = fun
+        self.signature = signature_of(fun)
+        names = list(self.signature.parameters) if self.signature else []
+        self.static_nums = {
+            _position(n, self.signature, fun, "static_argnums") for n in _several(static_argnums, int, "static_argnums")
+        }
+        self.static_names = set(_several(static_argnames, str, "static_argnames"))
+        self._surplus: set[str] = set()
+        if self.signature:
+            self._join(names, fun)
+
+    def _join(self, names: list[str], fun: Any) -> None:
+        assert self.signature is not None
+        kinds = [p.kind for p in self.signature.parameters.values()]
+        open_ended = inspect.Parameter.VAR_KEYWORD in kinds
+        if open_ended:
+            self._surplus = {n for n, kind in zip(names, kinds) if kind is inspect.Parameter.POSITIONAL_ONLY}
+        for name in self.static_names:
+            if name not in names and not open_ended:
+                raise ValueError(located(f"static_argnames: {describe(fun)} has no parameter {name!r}"))
+        for i, (name, kind) in enumerate(zip(names, kinds)):
+            if kind in _POSITIONAL and (i in self.static_nums or name in self.static_names):
+                self.static_nums.add(i)
+                self.static_names.add(name)
+
+    def donated(self, argnums: Any, argnames: Any) -> frozenset[int | str]:
+        """The positions, and names of keywords, of arguments that callers give away; ValueError, as for static ones,
+        where there are none such, or where they are static."""
+        option, names = "donate_argnums", list(self.signature.parameters) if self.signature else []
+        found: set[int | str] = {_position(n, self.signature, self.fun, option) for n in _several(argnums, int, option)}
+        kinds = [p.kind for p in self.signature.parameters.values()] if self.signature else []
+        for name in _several(argnames, str, "donate_argnames"):
+            if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
+                raise ValueError(located(f"donate_argnames: {describe(self.fun)} has no parameter {name!r}"))
+            i = names.index(name) if name in names else -1
+            found.add(i if i >= 0 and kinds[i] in _POSITIONAL else name)
+        both = sorted(map(str, found & {*self.static_nums, *self.static_names}))
+        if both:
+            raise ValueError(located(f"{option}: {describe(self.fun)}: argument {both[0]} is static"))
+        return frozenset(found)
+
+    def leaves_of(self, call: Call, places: Collection[int | str]) -> tuple[int, ...]:
+        """The numbers of the leaves of the arguments at these positions, and with these names."""
+        args, kwargs = tree.unflatten(call.structure, range(call.structure.num_leaves))
+        static = {place for place, _ in call.statics}
+        positions = [i for i in range(len(args) + len(static)) if i not in static]
+        found: dict[int | str, Any] = {**dict(zip(positions, args)), **kwargs}
+        return tuple([leaf for place, x in found.items() if place in places for leaf in tree.leaves(x)])
+
+    def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
+        if kwargs and self.signature:
+            args, kwargs = self._bound(args, kwargs)
+        statics: tuple[tuple[Any, Any], ...] = ()
+        dynamic: Any = (args, kwargs)
+        if self.static_nums or self.static_names:
+            statics, dynamic = self._split(args, kwargs)
+        leaves, structure = tree.flatten(dynamic)
+        fixed = {i: x for i, x in enumerate(leaves) if isinstance(x, _FIXED)}
+        generators: Any = ()
+        if fixed:
+            generators, fixed = self._any_of_their_class(args, kwargs, fixed)
+            leaves = [x for i, x in enumerate(leaves) if i not in fixed]
+            structure = tree.fix(structure, fixed)
+        call = Call(leaves, structure, statics, None, [], {}, args, kwargs, generators=generators)
+        kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
+        call.key = (structure, kinds, tuple([(place, exact(value)) for place, value in statics]))
+        return call
+
+    def _any_of_their_class(self, args: Any, kwargs: Any, fixed: dict[int, Any]) -> tuple[Any, dict[int, Any]]:
+        """The ways to the generators among the arguments and in their containers, and what is fixed with
+        `AnyGenerator` for those. If there is one elsewhere, each is that one."""
+        inside = [x for x in fixed.values() if isinstance(x, _GENERATORS)]
+        if not inside:
+            return (), fixed
+        given = {i: x for i, x in enumerate(args) if i not in self.static_nums}
+        given |= {k: x for k, x in kwargs.items() if k not in self.static_names}
+        found = {way: g for place, x in given.items() for way, g in _generators_in(x, (place,))}
+        if len(inside) != len(found):
+            return (), fixed
+        numbers: dict[int, int] = {}
+        for x in found.values():
+            numbers.setdefault(id(x), len(numbers))
+        shown = {i: AnyGenerator(type(x), numbers[id(x)]) if id(x) in numbers else x for i, x in fixed.items()}
+        return tuple(found), shown
+
+    def take_apart_fitting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The same for a call that nobody makes, in which Python would not find out that arguments do not fit."""
+        call = self.take_apart(*self._bound(args, kwargs))
+        if call.plainly:
+            raise TraceError(located(f"{describe(self.fun)}: {call.plainly}"))
+        return call
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments in canonical form; TypeError for others than the signature has."""
+        if self.signature is None:
+            return args, kwargs
+        # To `bind`, a keyword that is also the name of a positional-only parameter is an error.
+        own = {k: x for k, x in kwargs.items() if k not in self._surplus}
+        try:
+            bound = self.signature.bind(*args, **own)
+        except TypeError as error:
+            raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
+        return bound.args, {**bound.kwargs, **{k: x for k, x in kwargs.items() if k in self._surplus}}
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+        statics: list[tuple[Any, Any]] = [(i, x) for i, x in enumerate(args) if i in self.static_nums]
+        statics += [(k, x) for k, x in sorted(kwargs.items()) if k in self.static_names]
+        for place, value in statics:
+            try:
+                hash(value)
+            except TypeError:
+                name = place if isinstance(place, str) else self.parameter(place)
+                raise TypeError(
+                    located(
+                        f"{describe(self.fun)}: the static argument {name} must be hashable, "
+                        f"got a {type(value).__name__}"
+                    )
+                ) from None
+        rest = tuple([x for i, x in enumerate(args) if i not in self.static_nums])
+        return tuple(statics), (rest, {k: x for k, x in kwargs.items() if k not in self.static_names})
+
+    def parameter(self, i: int) -> str:
+        """The name of the positional parameter `i`."""
+        names = list(self.signature.parameters) if self.signature else []
+        return names[i] if i < len(names) else f"argument {i}"
+
+    def _kind(self, call: Call, i: int, x: Any) -> Any:
+        cls = type(x)
+        if cls is np.ndarray:
+            if x.dtype in SUPPORTED and x.dtype.isnative:
+                return x.dtype, x.shape
+        elif cls is float or cls is int or cls is bool:
+            return (int, x) if is_huge(x) else cls
+        elif cls is complex:
+            return cls, repr(x)
+        elif isinstance(x, TensorCarrier) and cls is x._face:
+            if x.array.dtype not in SUPPORTED:
+                supported(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+            call.tensors[i] = x
+            call.leaves[i] = x.array
+            tensor: Any = x
+            return cls, x.dtype, x.shape, tensor.requires_grad, tensor.is_leaf
+        elif isinstance(x, Carrier):
+            call.carriers.append(x)
+            return cls
+        return self._unusual_kind(call, i, x)
+
+    def _unusual_kind(self, call: Call, i: int, x: Any) -> Any:
+        if not isinstance(x, np.ndarray | np.generic) or not is_plain_array(x):
+            call.plainly = f"the argument {self._name(call, i)} is {self._strange(call, i, x)}"
+            return type(x)
+        dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+        # A scalar is no array without axes; and what traced code does with a memory map, it may do for its class.
+        kind = (np.generic,) if isinstance(x, np.generic) else (type(x),) if type(x) is not np.ndarray else ()
+        call.leaves[i] = x = np.asarray(x, dtype=dtype)
+        return dtype, x.shape, *kind
+
+    def _strange(self, call: Call, i: int, x: Any) -> str:
+        """What an argument is that no trace is made of, in words."""
+        if isinstance(x, np.ndarray | np.generic):
+            return not_plain(x)
+        root = self._name(call, i).split("[")[0].split(".")[0]
+        return (
+            f"of type {type(x).__name__}, which is neither an array, a number nor a container of them; pass it as "
+            f"static (static_argnames={root!r}) if it is a constant, or register its class as a pytree"
+        )
+
+    def _name(self, call: Call, i: int) -> str:
+        return self.leaf_names(call)[i]
+
+    def leaf_names(self, call: Call) -> list[str]:
+        """For each leaf, the expression that leads to it from the function's parameters."""
+        arguments = self.arguments(call.structure, call.statics)
+        return [path for name, structure in arguments for path in tree.paths(structure, name)]
+
+    def arguments(self, structure: tree.TreeDef, statics: Sequence[tuple[Any, Any]]) -> list[tuple[str, tree.TreeDef]]:
+        """The name and the structure of each argument that is not static, in the order of their leaves."""
+        parameters = self.signature.parameters if self.signature else {}
+        names = list(parameters)
+        kinds = [p.kind for p in parameters.values()]
+        star = kinds.index(_VARIADIC) if _VARIADIC in kinds else len(kinds)
+        static = {place for place, _ in statics}
+        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+        places = [i for i in range(len(args) + len(static)) if i not in static]
+        roots = [
+            names[i] if i < star else f"{names[star]}[{i - star}]" if star < len(names) else f"argument {i}"
+            for i in places
+        ]
+        found = [(root, tree.structure(x)) for root, x in zip(roots, args)]
+        return found + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
+
+
+def exact(value: Any) -> Any:
+    """A hashable that tells `value` from what merely compares equal to it: 1, 1.0 and True; 0.0 and -0.0."""
+    if type(value) is tuple:
+        return tuple(map(exact, value))
+    return (type(value), repr(value)) if isinstance(value, float | complex | np.inexact) else (type(value), value)
+
+
+def _several(given: Any, single: type, option: str) -> tuple[Any, ...]:
+    several = (given,) if isinstance(given, single) else tuple(given)
+    for x in several:
+        if not isinstance(x, single):
+            raise TypeError(located(f"{option}: expected {single.__name__}, got {x!r}"))
+    return several
+
+
+def _position(n: int, signature: inspect.Signature | None, fun: Any, option: str) -> int:
+    if signature is None and n >= 0:
+        return n
+    kinds = [p.kind for p in signature.parameters.values()] if signature else []
+    count = sum(kind in _POSITIONAL for kind in kinds)
+    if n >= 0 and _VARIADIC in kinds:
+        return n
+    if not -count <= n < count:
+        raise ValueError(located(f"{option}: {describe(fun)} has no positional parameter {n}"))
+    return n % count

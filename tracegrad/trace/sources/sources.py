@@ -1,0 +1,407 @@
+"""Sources: where in the program's world a trace has read something, so that it can be read again at each call."""
+
+from __future__ import annotations
+
+import contextlib
+import keyword
+import threading
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.ops import Carrier
+from tracegrad.trace.sources.class_patching import genuine
+
+__all__ = [
+    "CALLS", "Alike", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Hiding", "Item",
+    "Passed", "Source", "Static", "Variable", "Weak", "on_call",
+]  # fmt: skip
+
+Names = Callable[[Any], str]
+
+
+class Source:
+    """A place that holds a value: `name` in `parent`, which is another source or an object.
+
+    `text(name)` is Python code for `read()`; the function `name` gives objects their names in it. `path` is how a user
+    would write it; in messages, `kind` stands before that of a variable.
+    """
+
+    __slots__ = ("_key", "name", "parent")
+    kind = ""
+
+    def __init__(self, parent: Any, name: Any):
+        self.parent, self.name = parent, name
+        self._key: Hashable = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal places, as long as the objects on the way live."""
+        if self._key is None:
+            above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
+            self._key = type(self), above, _key_of(self.name)
+        return self._key
+
+    @property
+    def acts(self) -> bool:
+        """Whether reading it runs a function of the user's, which may do something."""
+        return isinstance(self.parent, Source) and self.parent.acts
+
+    def read(self) -> Any:
+        """What the place holds now; LookupError, AttributeError, ValueError or ReferenceError when it is gone."""
+        raise NotImplementedError
+
+    def text(self, name: Names) -> str:
+        raise NotImplementedError
+
+    def absent(self, name: Names) -> str | None:
+        """Python code for "the place is not there"; None where `text` has to fail for that to be known."""
+        return None
+
+    @property
+    def path(self) -> str:
+        return str(self.name)
+
+    def __str__(self) -> str:
+        root = self
+        while isinstance(root.parent, Source):
+            root = root.parent
+        return root.kind + self.path
+
+
+def _key_of(name: Any) -> Hashable:
+    """What tells a name, or the key of a dict, from others: of an object, the object itself, whatever it prints."""
+    if type(name) is str or name is None:
+        return name
+    if type(name) is tuple:
+        return tuple(map(_key_of, name))
+    return type(name), repr(name) if isinstance(name, int | float | complex | bytes | np.generic) else id(name)
+
+
+class Global(Source):
+    """A global variable; the parent is the dict of its module."""
+
+    __slots__ = ()
+    kind = "the global "
+
+    def read(self) -> Any:
+        return self.parent[self.name]
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.parent)}[{self.name!r}]"
+
+    def absent(self, name: Names) -> str:
+        return f"{self.name!r} not in {name(self.parent)}"
+
+
+_EMPTY = types.CellType()
+
+
+class Cell(Source):
+    """A variable of an enclosing function; the parent is its cell."""
+
+    __slots__ = ()
+    kind = "the closure variable "
+
+    def read(self) -> Any:
+        return self.parent.cell_contents
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.parent)}.cell_contents"
+
+    def absent(self, name: Names) -> str | None:
+        return f"{name(self.parent)} == {name(_EMPTY)}"  # cells are equal if neither holds anything
+
+
+class Fixed(Source):
+    """The parent itself, an object."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return self.parent
+
+    def text(self, name: Names) -> str:
+        return name(self.parent)
+
+
+class Weak(Source):
+    """An object that its trace must not keep alive; the parent is a weak reference."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        found = self.parent()
+        if found is None:
+            raise ReferenceError(f"{self.name} is gone")
+        return found
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.parent)}()"
+
+
+class Attribute(Source):
+    """An attribute."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return getattr(self.parent.read(), self.name)
+
+    def text(self, name: Names) -> str:
+        if self.name.isidentifier() and not keyword.iskeyword(self.name):
+            return f"{self.parent.text(name)}.{self.name}"
+        return f"{name(getattr)}({self.parent.text(name)}, {self.name!r})"
+
+    def absent(self, name: Names) -> str:
+        return f"not {name(hasattr)}({self.parent.text(name)}, {self.name!r})"
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}.{self.name}"
+
+
+class Static(Source):
+    """What a class, the parent, has under a name, itself or from a base: functions and properties as they are."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        for cls in self.parent.__mro__:
+            if self.name in vars(cls):
+                return genuine(vars(cls)[self.name])
+        raise AttributeError(self.name)
+
+    def inherited(self) -> Static:
+        """The place in the class that has it."""
+        owner = next((cls for cls in self.parent.__mro__ if self.name in vars(cls)), self.parent)
+        return self if owner is self.parent else Static(owner, self.name)
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.__name__}.{self.name}"
+
+
+class Hiding(Source):
+    """The first of some names, a frozenset, that a class, the parent, has, itself or from a base; None if it has none
+    of them. One look at the class serves for all the names."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        for cls in self.parent.__mro__[:-1]:
+            if not self.name.isdisjoint(vars(cls)):
+                return min(self.name & vars(cls).keys())
+        return None
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"what {self.parent.__name__} has under {len(self.name)} names that were not there"
+
+
+class Item(Source):
+    """An item of a tuple, list or dict."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return _item(self.parent.read(), self.name)
+
+    def text(self, name: Names) -> str:
+        index = repr(self.name) if type(self.name) in (int, str) else name(self.name)
+        return f"{self.parent.text(name)}[{index}]"
+
+    def absent(self, name: Names) -> str:
+        known = None
+        with contextlib.suppress(LookupError):  # what begins at arguments is read in calls only
+            known = self.parent.read()
+        if isinstance(known, dict):
+            return f"{name(self.name)} not in {self.parent.text(name)}"
+        return f"{name(_lacks)}({self.parent.text(name)}, {name(self.name)})"
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}[{'a Tensor' if isinstance(self.name, Carrier) else repr(self.name)}]"
+
+
+class Alike(Source):
+    """Whether some of the sources in `name` lead to one object."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> Hashable:
+        return Alike, *[source.key for source in self.name]
+
+    def read(self) -> Any:
+        return len({id(source.read()) for source in self.name}) < len(self.name)
+
+    def text(self, name: Names) -> str:
+        texts = [source.text(name) for source in self.name]
+        if len(texts) == 2:
+            return f"({texts[0]} is {texts[1]})"
+        ids = ", ".join([f"{name(id)}({text})" for text in texts])
+        return f"(len({{{ids}}}) < {len(texts)})"
+
+    @property
+    def path(self) -> str:
+        return f"one of {', '.join([each.path for each in self.name])} being another"
+
+
+class Child(Source):
+    """A child of a registered pytree node."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return tree.children(self.parent.read())[self.name]
+
+    def text(self, name: Names) -> str:
+        return f"{name(tree.children)}({self.parent.text(name)})[{self.name}]"
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}<child {self.name}>"
+
+
+_ABSENT = object()
+
+
+def _item(container: Any, key: Any) -> Any:
+    """`container[key]`, if that is there. A dict with `__missing__` is not asked for it: one with a default would make
+    the item, and the code of a class of the user's would run."""
+    if not isinstance(container, dict) or not hasattr(type(container), "__missing__"):
+        return container[key]
+    found = dict.get(container, key, _ABSENT)
+    if found is _ABSENT:
+        raise KeyError(key)
+    return found
+
+
+def _lacks(container: Any, key: Any) -> bool:
+    """Whether a mapping has no such key, a sequence no such place. A dict is not asked for the item: one with a default
+    would make it."""
+    if isinstance(container, dict):
+        return key not in container
+    try:
+        container[key]
+    except (LookupError, TypeError):
+        return True
+    return False
+
+
+# -- the call under way ------------------------------------------------------------------------------------------------
+class _Calls(threading.local):
+    """The call under way in this thread."""
+
+    call: Any = None
+
+
+CALLS = _Calls()
+
+
+class on_call:
+    """While the sources that begin at arguments mean those of `call`."""
+
+    def __init__(self, call: Any):
+        self.call = call
+
+    def __enter__(self) -> None:
+        self.before, CALLS.call = CALLS.call, self.call
+
+    def __exit__(self, *_: object) -> None:
+        CALLS.call = self.before
+
+
+def _under_way() -> Any:
+    if CALLS.call is None:
+        raise LookupError("no call is under way")
+    return CALLS.call
+
+
+class Argument(Source):
+    """Leaf number `name` of the arguments of the call under way: an array, or the Tensor."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        call = _under_way()
+        found = call.tensors.get(self.name)
+        return call.leaves[self.name] if found is None else found
+
+    def text(self, name: Names) -> str:
+        return name(self)
+
+    def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
+        """The expression for it, of those for the leaves, and for the arguments in canonical form."""
+        return leaves[int(self.name)]
+
+    @property
+    def path(self) -> str:
+        return f"the array number {self.name} of the arguments"
+
+
+class Function(Source):
+    """The function of the call under way, where functions of equal code share their programs."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return _under_way().function
+
+    def text(self, name: Names) -> str:
+        return name(self)
+
+
+class Variable(Cell):
+    """As a `Cell`, of a function that the source `function` leads to: the variable with a number of its closure."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, parent: Any, name: Any, function: Source, number: int):
+        super().__init__(parent, name)
+        self.place = Attribute(Item(Attribute(function, "__closure__"), number), "cell_contents")
+
+    @property
+    def key(self) -> Hashable:
+        return self.place.key
+
+    def read(self) -> Any:
+        return self.place.read()
+
+    def text(self, name: Names) -> str:
+        return self.place.text(name)
+
+    def absent(self, name: Names) -> str | None:
+        return None
+
+
+class Passed(Source):
+    """The argument of the call under way at a position, or with a keyword, in canonical form."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        call = _under_way()
+        return call.args[self.name] if isinstance(self.name, int) else call.kwargs[self.name]
+
+    def text(self, name: Names) -> str:
+        return name(self)
+
+    def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
+        """As for an `Argument`."""
+        places: Any = args if isinstance(self.name, int) else kwargs
+        return str(places[self.name])
+
+    @property
+    def path(self) -> str:
+        return f"the argument {self.name}"

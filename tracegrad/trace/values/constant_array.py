@@ -1,0 +1,470 @@
+"""Arrays of the trace whose elements are known, because no argument and no captured variable has a part in them: tables
+of indices and weights, grids, windows, matrices of constants. NumPy computes them while the trace is made.
+
+A `Host` is a tracer that has an ndarray. What is done with such arrays alone is done with the ndarrays, updates in
+place and views included. When something traced meets it, or when anything else is asked of it than what an ndarray is
+asked, it *joins* the graph: it becomes a plain `Tracer`, and what it has then is a constant of the program. So do all
+arrays that share memory with it, each as the view that it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, supported
+from tracegrad.errors import DTypeError, UnsupportedError
+from tracegrad.ir import Node
+from tracegrad.numpy_api.creation import eye
+from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
+from tracegrad.ops import Carrier, Op
+from tracegrad.ops.core.memory_order import is_row_major
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.shape.linear import full
+from tracegrad.trace.builder.abort import COMPUTED
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.values.tracer import Tracer
+from tracegrad.trace.values.views import take_shape
+
+__all__ = ["Constants", "Host", "hosted", "of_function", "on_hosts"]
+
+# Arrays with more elements are nodes where they would be made by an operation.
+MOST_COMPUTED = 1 << 20
+# How many constants may come from one line; from more of them on, it is one in each turn of a loop.
+MOST_FROM_A_LINE = 16
+
+
+class Constants:
+    """What has become constants of one trace."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Any, Node] = {}
+        self._lines: dict[str, int] = {}
+
+    def node(self, builder: TraceBuilder, array: np.ndarray[Any, Any]) -> Node:
+        """That of a constant: an input that is the same array at each call, or one value everywhere."""
+        text = array.tobytes()
+        if array.size and array.dtype.kind in "biuf" and text == text[: array.itemsize] * array.size:
+            same: Node = full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name).node
+            return same
+        if (identity := _multiple_of_identity(array)) is not None:
+            return identity
+        key = (array.dtype, array.shape, text)
+        found = self._nodes.get(key)
+        if found is None:
+            place = builder.locate()
+            count = self._lines[place] = self._lines.get(place, 0) + 1
+            if count > MOST_FROM_A_LINE:
+                raise builder.restarts(COMPUTED, "another constant is met in each turn of a loop")
+            found = self._nodes[key] = builder.capture(np.array(array, order="C")).node
+        return found
+
+
+def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
+    """A number times the identity, as what passes know as such; None if the array is something else."""
+    n = len(array) if array.ndim else 0
+    if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf" or np.count_nonzero(array) > n:
+        return None
+    number = array[0, 0]
+    with np.errstate(all="ignore"):
+        if array.tobytes() != (np.eye(n, dtype=array.dtype) * number).tobytes():
+            return None
+    made = eye(n, dtype=array.dtype)
+    return made.node if number == 1 else multiply(made, number.item()).node  # type: ignore[no-any-return]
+
+
+class _Known:
+    """The ndarray of a `Host`, and how it came to be: the node that it was made as, or the array that it is a view of,
+    with what makes that view of another array; the views of it; and what it was in the graph when it was met last, with
+    how often it had been changed by then."""
+
+    __slots__ = ("again", "array", "changes", "children", "met", "node", "parent")
+
+    def __init__(self, array: np.ndarray[Any, Any], node: Node | None, parent: Any, again: Any):
+        self.array, self.node, self.parent, self.again = array, node, parent, again
+        self.children: list[Any] = []
+        self.changes = 0
+        self.met: tuple[int, Any] = -1, None
+
+
+class Host(Tracer):
+    """An array of the trace that is known, until it joins the graph."""
+
+    __slots__ = ()
+    known: Any
+
+    def __init__(self, builder: TraceBuilder, array: Any, node: Any = None, parent: Any = None, again: Any = None):
+        self.builder, self.is_array, self.known = builder, True, _Known(array, node, parent, again)
+        if parent is not None:
+            children = parent.known.children
+            if len(children) & (len(children) - 1) == 0:  # as in `Tracer._add_view`
+                children[:] = [r for r in children if r() is not None]
+            children.append(weakref.ref(self))
+
+    @property
+    def aval(self) -> Aval:
+        return self.builder.aval(self.known.array.shape, self.known.array.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.known.array.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.known.array.dtype
+
+    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+        self.builder.require_open()
+        found: np.ndarray[Any, Any] = self.known.array.copy()
+        return found
+
+    def shown(self) -> Any:
+        return self.known.array.copy()
+
+    def _plain(self, asked: str) -> Any:
+        return self.known.array.copy()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.concrete("the value"), dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        if self.known is None:  # a bound method of what has joined since
+            return Tracer.__getitem__(self, index)
+        if type(index) in _PLACES or (type(index) is tuple and _PLACES.issuperset(map(type, index))):
+            found = self.known.array[index]
+            if type(found) is not np.ndarray:
+                return found
+        return _done("__getitem__", self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        kind, plain = type(value), type(index) in _PLACES and self.known is not None
+        plain = plain or (type(index) is tuple and _PLACES.issuperset(map(type, index)))
+        if plain and kind in _NUMBERS and self.builder.inner is None:
+            self.known.array[index] = value
+            _root(self).known.changes += 1
+        elif plain and kind is Tracer:
+            Tracer.__setitem__(self.join(), index, value)
+        else:
+            _done("__setitem__", self, index, value)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        def traced(*inputs: Any, **kwargs: Any) -> Any:
+            return dispatch_ufunc(ufunc, method, inputs, kwargs)
+
+        shares = [x for x in kwargs.get("out") or () if type(x) is Host] if method != "at" else inputs[:1]
+        return on_hosts(getattr(ufunc, method), inputs, kwargs, traced, self.builder, tuple(shares))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return of_function(func, args, kwargs, self.builder)
+
+    def __copy__(self) -> Any:
+        return Host(self.builder, self.known.array.copy())
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return _met(self).bind(op, tuple([_met(x) if type(x) is Host else x for x in operands]), params)
+
+    def join(self) -> Any:
+        _join(self)
+        return self
+
+
+def of_function(function: Any, args: Any, kwargs: Any, builder: TraceBuilder) -> Any:
+    """What a function of NumPy's gives for arguments with a `Host` among them."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return dispatch_function(function, args, kwargs)
+
+    return on_hosts(function, args, kwargs, traced, builder, () if function in _READING else None)
+
+
+# Functions that give arrays of their own.
+_READING = {
+    np.all, np.any, np.argmax, np.argmin, np.argsort, np.clip, np.column_stack, np.concatenate, np.convolve, np.cross,
+    np.cumprod, np.cumsum, np.diff, np.dot, np.dstack, np.hstack, np.inner, np.interp, np.kron, np.linalg.cholesky,
+    np.linalg.det, np.linalg.inv, np.linalg.norm, np.linalg.solve, np.max, np.mean, np.min, np.outer, np.prod,
+    np.repeat, np.roll, np.searchsorted, np.sort, np.stack, np.std, np.sum, np.take, np.tensordot, np.tile, np.trace,
+    np.var, np.vdot, np.vstack, np.where,
+}  # fmt: skip
+
+
+_PLACES = frozenset({int, np.int64})
+_NUMBERS = frozenset({int, float, bool, np.float64, np.int64, np.bool_})
+
+
+# -- in the graph --------------------------------------------------------------------------------------------------
+def _root(x: Any) -> Any:
+    """The array that all of this memory is of."""
+    while x.known.parent is not None:
+        x = x.known.parent
+    return x
+
+
+def _met(x: Any) -> Any:
+    """What the array is now, as a plain tracer that knows nothing of it."""
+    known, changes = x.known, _root(x).known.changes
+    if known.met[0] != changes:
+        x.builder.require_open()
+        with x.builder.outside():
+            made = None if known.parent is None else _view_of(x, _met)
+            made = _as_root(x) if made is None else made
+        made.frozen = "constants"  # it is not the array itself, which joins where it is updated
+        known.met = changes, made
+    return known.met[1]
+
+
+def _as_root(x: Any) -> Any:
+    """A plain tracer with these elements."""
+    known, builder = x.known, x.builder
+    node = known.node
+    if node is None or (known.changes and builder.compute(node).tobytes() != known.array.tobytes()):
+        node = builder.hosts.node(builder, known.array)
+    made = Tracer(builder, node)
+    made.is_array = True
+    if len(made.shape) > 1 and not is_row_major(known.array):
+        made.stand_in = builder.memory.place(made.shape, made.dtype, known.array.strides)
+    return made
+
+
+def _view_of(x: Any, put: Callable[[Any], Any]) -> Any:
+    """The view of what `put` gives for the array that this is a view of; None if traced arrays have no such view."""
+    try:
+        view = x.known.again(put)
+    except UnsupportedError:
+        return None
+    if type(view) is Tracer and view is put(x.known.parent):
+        view = view[...]
+    return view if type(view) is Tracer and view.origin is not None and view.shape == x.known.array.shape else None
+
+
+_PARTS = ("node", "asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
+
+
+def _join(x: Any) -> None:
+    """Let an array, and all that share memory with it, be plain tracers from now on."""
+    if type(x) is not Host:
+        return
+    x.builder.require_open()
+    with x.builder.outside():
+        root = _root(x)
+        _become(root, _as_root(root))
+
+
+def _become(x: Any, made: Any) -> None:
+    children = [each for r in x.known.children if (each := r()) is not None]
+    x.__class__, x.known = Tracer, None
+    for name in _PARTS:
+        setattr(x, name, getattr(made, name))
+    for each in children:
+        view = _view_of(each, lambda y: y)
+        if view is None:
+            raise x.builder.gives_up("a view of an array of constants is none that a trace has")
+        base = view.origin.base
+        _become(each, view)
+        base.views.append(weakref.ref(each))
+
+
+def _joined(name: str) -> Any:
+    """What tracers have, asked of an array that joins the graph then."""
+
+    def get(self: Any) -> Any:
+        _join(self)
+        return getattr(self, name)
+
+    def put(self: Any, value: Any) -> None:
+        _join(self)
+        setattr(self, name, value)
+
+    return property(get, put)
+
+
+for _name in _PARTS:
+    if _name not in ("node", "is_array"):
+        setattr(Host, _name, _joined(_name))
+setattr(Host, "node", property(lambda self: _met(self).node, _joined("node").fset))  # noqa: B010 (it is a slot)
+
+
+# -- what NumPy does with them -------------------------------------------------------------------------------------
+class _Traced(Exception):
+    """Something is no constant."""
+
+
+def _ndarrays(x: Any, found: list[Any]) -> Any:
+    """`x` with ndarrays instead of the hosts in it, which are added to `found`."""
+    kind = type(x)
+    if kind is Host:
+        found.append(x)
+        return x.known.array
+    if isinstance(x, Carrier):
+        raise _Traced
+    if kind is list or kind is tuple:
+        return kind([_ndarrays(each, found) for each in x])
+    if kind is slice and (isinstance(x.start, Carrier) or isinstance(x.stop, Carrier) or isinstance(x.step, Carrier)):
+        raise _Traced
+    return x
+
+
+def on_hosts(
+    function: Callable[..., Any], args: Any, kwargs: Any, traced: Callable[..., Any], builder: TraceBuilder,
+    shares: Any = None,
+) -> Any:  # fmt: skip
+    """What a function of NumPy's gives for these arguments; `traced` is the function for tracers. It may change those
+    which it `shares`, or give views of them: of all, if that is None."""
+    found: list[Any] = []
+    shares = None if shares == () and "out" in kwargs else shares
+    try:
+        if builder.inner is not None or not builder.open:
+            raise _Traced
+        given = _ndarrays(args, found)
+        named = {k: _ndarrays(x, found) for k, x in kwargs.items()} if kwargs else kwargs
+        if _is_large(function, found):
+            raise _Traced
+    except _Traced:
+        if shares is None:
+            return traced(*_exchanged(args, _joined_or_same), **_named(kwargs, _joined_or_same))
+        for x in shares:
+            _join(x)
+        return traced(*_exchanged(args, _met_or_same), **_named(kwargs, _met_or_same))
+    if shares != ():
+        for x in found:
+            _root(x).known.changes += 1
+    with np.errstate(all="ignore"):
+        result = function(*given, **named)
+    return _wrapped(builder, result, found, _Again(traced, args, kwargs))
+
+
+def _met_or_same(x: Any) -> Any:
+    return _met(x) if type(x) is Host else x
+
+
+def _joined_or_same(x: Any) -> Any:
+    return x.join() if type(x) is Host else x
+
+
+def _named(kwargs: dict[str, Any], put: Callable[[Any], Any]) -> dict[str, Any]:
+    return {k: _exchanged(x, put) for k, x in kwargs.items()}
+
+
+def _exchanged(x: Any, put: Callable[[Any], Any]) -> Any:
+    """`x` with what `put` gives for each thing in it."""
+    return type(x)([_exchanged(each, put) for each in x]) if type(x) in (list, tuple) else put(x)
+
+
+class _Again:
+    """A call of a function for tracers that gives a view, or several of which one is picked."""
+
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, picks: tuple[int, ...] = ()):
+        self.function, self.args, self.kwargs, self.picks = function, args, kwargs, picks
+
+    def __call__(self, put: Callable[[Any], Any]) -> Any:
+        def given(x: Any) -> Any:
+            return put(x) if type(x) is Host else x
+
+        found = self.function(*_exchanged(self.args, given), **_named(self.kwargs, given))
+        for k in self.picks:
+            found = found[k]
+        return found
+
+    def pick(self, k: int) -> _Again:
+        return _Again(self.function, self.args, self.kwargs, (*self.picks, k))
+
+
+def _is_large(function: Any, found: list[Any]) -> bool:
+    """Whether the result may have more elements than are kept."""
+    total = 1
+    for x in found:
+        total *= max(x.known.array.size, 1)
+    if total <= MOST_COMPUTED:
+        return False
+    name = getattr(function, "__name__", "")
+    if isinstance(function, np.ufunc) or isinstance(getattr(function, "__self__", None), np.ufunc) or "__" in name:
+        try:
+            return bool(np.prod(np.broadcast_shapes(*[x.shape for x in found])) > MOST_COMPUTED) or name == "outer"
+        except ValueError:
+            return False
+    return name in ("outer", "kron", "meshgrid", "ix_")
+
+
+def _wrapped(builder: TraceBuilder, x: Any, found: list[Any], again: _Again) -> Any:
+    """The result of a function of NumPy's as traced code gets it."""
+    if type(x) in (list, tuple):
+        return type(x)([_wrapped(builder, each, found, again.pick(k)) for k, each in enumerate(x)])
+    if type(x) is not np.ndarray:
+        return x
+    for each in found:
+        if each.known.array is x:
+            _root(each).known.changes += 1
+            return each
+    owner = _owner(x)
+    for each in found:
+        if _owner(each.known.array) is owner:
+            return Host(builder, x, None, each, again)
+    return hosted(builder, x)
+
+
+def hosted(builder: TraceBuilder, x: np.ndarray[Any, Any]) -> Any:
+    """A new array of NumPy's as one of the trace, if traces have arrays of this dtype."""
+    try:
+        supported(x.dtype)
+    except (DTypeError, UnsupportedError):
+        return x
+    return Host(builder, x if x.base is None else x.copy())
+
+
+def _owner(x: Any) -> Any:
+    while type(x.base) is np.ndarray:
+        x = x.base
+    return x
+
+
+def _done(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the method does."""
+    shares = () if name in _READ else (x,)
+    traced: Any = _OF_TRACERS[name]
+    return on_hosts(getattr(np.ndarray, name), (x, *args), kwargs, traced, x.builder, shares)
+
+
+def _install(name: str, usual: Any) -> None:
+    if isinstance(usual, property):
+        own: Any = getattr(np.ndarray, name).__get__
+        traced: Any = usual.__get__
+        write = getattr(np.ndarray, name).__set__
+
+        def assign(self: Any, value: Any) -> None:
+            on_hosts(write, (self, value), {}, usual.__set__, self.builder, (self,))
+
+        get = property(lambda self: on_hosts(own, (self,), {}, traced, self.builder))
+        setattr(Host, name, get.setter(assign) if usual.fset is not None else get)
+        return
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _done(name, self, *args, **kwargs)
+
+    setattr(Host, name, wraps(usual)(method))
+
+
+# Operators, and what gives numbers or another array.
+_BINARY = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift",
+    "rshift",
+)  # fmt: skip
+_READ = {f"__{before}{name}__" for name in _BINARY for before in ("", "r")} | {
+    "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__", "__abs__", "__invert__", "__bool__",
+    "__int__", "__float__", "__index__", "__contains__", "sum", "prod", "mean", "var", "std", "max", "min", "any",
+    "all", "argmax", "argmin", "cumsum", "cumprod", "copy", "item", "tolist", "dot", "round", "clip", "argsort",
+    "searchsorted", "nonzero", "take", "repeat", "trace", "ptp",
+}  # fmt: skip
+_PROPERTIES = {"T", "mT", "real", "imag"}
+_ALREADY = {x for x in dir(object) if x not in _READ} | set(vars(Host)) | {"__iter__", "__len__"}
+_OF_TRACERS = {"__getitem__": Tracer.__getitem__, "__setitem__": Tracer.__setitem__}
+for _name in sorted((set(dir(np.ndarray)) & set(dir(Tracer))) - _ALREADY):
+    _usual = getattr(Tracer, _name)
+    if not _name.startswith("__array") and (callable(_usual) or _name in _PROPERTIES):
+        _OF_TRACERS[_name] = _usual
+        _install(_name, _usual)
+Host.__hash__ = Tracer.__hash__  # type: ignore[method-assign]
+Host.shape = Host.shape.setter(take_shape)  # type: ignore[method-assign, attr-defined]

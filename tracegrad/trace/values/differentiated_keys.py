@@ -1,0 +1,141 @@
+"""Dicts that are asked for a value that is being differentiated.
+
+What a dict from outside has under that value was computed before, by another call, so it is a number without a
+derivative: of a function that remembers what it has computed, the derivative would be 0 from the second call on. That
+is a `LostDerivativeError`. What traced code has put there itself has its derivative, and whether a key is there is a
+question like others. Lent dicts know what they give; of other containers, which C code looks into, it is seen that they
+ask whether a key of theirs is equal to the value, after its hash.
+
+A key that rounds the value (`round(x, 6)`, `f"{x:.3f}"`) may be the place of a table, which has the derivative 0, or
+what something is remembered by. The latter is what code says that also assigns an item of this container by this
+variable.
+"""
+
+from __future__ import annotations
+
+import functools
+import opcode
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import lost, user_frame
+from tracegrad.ir import Value
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.values.text_conversions import is_rounded, numbers_in, spells
+
+__all__ = ["Key", "asks_for_key", "hash_of", "recalled"]
+
+_METHODS = frozenset(["get", "pop", "setdefault"])
+_SUBSCRIPT, _CALLS = opcode.opmap["BINARY_SUBSCR"], {opcode.opmap[x] for x in ("CALL", "CALL_KW") if x in opcode.opmap}
+
+
+def _is_differentiated(key: Any) -> bool:
+    if type(key) is tuple:
+        return any(map(_is_differentiated, key))
+    if isinstance(key, Value):
+        carried: Any = key
+        return bool(carried._is_differentiated())
+    if type(key) is int:
+        trace = current_trace()
+        return trace is not None and key in trace.spelled.hashes and trace.derives()
+    return isinstance(key, str) and spells(key)
+
+
+def _comes_of_differentiated(key: Any) -> bool:
+    if type(key) is tuple:
+        return any(map(_comes_of_differentiated, key))
+    if isinstance(key, Value):
+        carried: Any = key
+        return bool(carried._comes_of_differentiated())
+    return isinstance(key, str) and is_rounded(key)
+
+
+def recalled(key: Any, found: Any, remembers: bool = False) -> None:
+    """A dict from outside has something under a key; it `remembers` if it would have been put there else."""
+    if not any(map(_has_numbers, tree.leaves(found))):
+        return
+    if _is_differentiated(key) or (_comes_of_differentiated(key) and (remembers or _remembers())):
+        raise _lost()
+
+
+def _has_numbers(x: Any) -> bool:
+    """Whether it is, or holds, numbers that could have a derivative."""
+    carried: Any = x
+    return carried.dtype.kind in "fc" if isinstance(x, Value) else any(True for _ in numbers_in(x))
+
+
+def _remembers() -> bool:
+    """Whether the user's code also assigns an item of the container it asks now, by the variable that is the key."""
+    frame = user_frame()
+    if frame is None:
+        return False
+    assigned = _assigned(frame.f_code)
+    before = [x.argval for x in decoded(frame.f_code) if x.offset <= frame.f_lasti and x.opname.startswith("LOAD")]
+    return any(container in before[-6:] and key in before[-4:] for container, key in assigned)
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigned(code: CodeType) -> frozenset[tuple[Any, Any]]:
+    """The containers of which the code assigns an item by a variable, and these variables."""
+    steps = [x for x in decoded(code) if x.opname != "CACHE"]
+    return frozenset([
+        (x.argval, y.argval) for x, y, z in zip(steps, steps[1:], steps[2:])
+        if z.opname == "STORE_SUBSCR" and x.opname.startswith("LOAD") and y.opname.startswith("LOAD")
+        and isinstance(x.argval, str) and isinstance(y.argval, str)
+    ])  # fmt: skip
+
+
+def _lost() -> Exception:
+    what = "is asked for a value that is being differentiated, and has numbers without a derivative"
+    instead = "say stop_gradient(x) if a constant is meant, or let functools.cache remember what was computed"
+    return lost("a dict of what was computed before", what, instead)
+
+
+def _step() -> tuple[int, int, bool]:
+    """The instruction of the user's that is under way, and whether it gives what a container has under a key."""
+    frame = user_frame()
+    if frame is None:
+        return 0, 0, False
+    does, names = frame.f_code.co_code[frame.f_lasti], frame.f_code.co_names
+    return id(frame), frame.f_lasti, does == _SUBSCRIPT or (does in _CALLS and not _METHODS.isdisjoint(names))
+
+
+def hash_of(x: Any) -> int:
+    """`hash`, by which code may remember something."""
+    found = hash(x)
+    trace = current_trace()
+    if trace is not None and trace.open and _is_differentiated(x):
+        trace.spelled.hashes.add(found)
+    return found
+
+
+class Key:
+    """A value of a trace, which may be a key."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        x: Any = self
+        if x.shape or x.is_array:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        found = hash(x._plain("hash()"))
+        if x.builder.open and x._is_differentiated():
+            x.builder.hashed = _step()
+        return found
+
+    def __eq__(self, other: Any) -> Any:
+        asks_for_key(self, other)
+        return super().__eq__(other)
+
+
+def asks_for_key(x: Any, other: Any) -> None:
+    """A value is compared with something, perhaps by a container that it is looked up in, with a key of that."""
+    before = x.builder.hashed
+    if before is None or not before[2] or not issubclass(type(other), float | np.floating):  # what is traced is neither
+        return
+    if before == _step() and x._is_differentiated():
+        raise _lost()

@@ -1,0 +1,338 @@
+"""What loops of traced code do most, recorded on a shorter way: operations on elements, and picks by integers.
+
+What an operation does to operands of some kinds (which are broadcast, what the result is) is found once, and kept by
+the builder as a *plan*; later ones look it up, and make a node. What has no plan, because something has to be cast or
+looked at, goes the way of all operations: `Elementwise.__call__`, `numpy_api.indexing`, `Tracer.bind`. Either way the
+nodes are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from tracegrad.avals import LITERALS, Aval, weak_dtype
+from tracegrad.errors import TracegradError
+from tracegrad.ir import Node
+from tracegrad.numpy_api.indexing import setitem
+from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.numpy_api.ordered import ORDERED, is_complex
+from tracegrad.numpy_api.protocols import decides
+from tracegrad.numpy_api.registry import dispatch_ufunc
+from tracegrad.numpy_api.ufuncs import DIRECT
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import TABLE, Op, lead
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.shape.linear import broadcast_to, reshape, slice
+from tracegrad.quiet import USUAL, traps
+from tracegrad.trace.builder.recording import mark
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.tracer import Tracer
+from tracegrad.trace.values.views import take_shape
+
+__all__: list[str] = []
+
+_MOST_PLANS = 10_000
+
+
+class _Plan(NamedTuple):
+    """What an operation on elements does to operands of some kinds: the aval of the result, and for each operand the
+    parameters of a `broadcast_to` and the aval behind it, if it needs one. Without `aval` there is no short way. The
+    avals of the operands, by whose identity plans are found, are kept alive."""
+
+    aval: Aval | None
+    steps: tuple[tuple[Any, Aval] | None, ...] | None
+    kinds: tuple[Any, ...]
+
+
+def _plan(op: Elementwise, builder: Any, key: Any, operands: tuple[Any, ...]) -> _Plan:
+    kinds = tuple([type(x) if type(x) in LITERALS else x.node.aval for x in operands])
+    if len(builder.plans) > _MOST_PLANS:
+        builder.plans.clear()
+    found = builder.plans[key] = _planned(op, builder, kinds, operands) or _Plan(None, None, kinds)
+    return found
+
+
+def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tuple[Any, ...]) -> _Plan | None:
+    """The plan for operands that nothing has to be done to but to broadcast them and to make floats of literals."""
+    arrays = [x for x in kinds if type(x) is Aval]
+    try:
+        loop = op.loop_dtypes(*map(weak_dtype, operands))
+        shape = op.shape_of(operands, arrays)
+    except (TracegradError, TypeError):
+        return None
+    steps: list[tuple[Any, Aval] | None] = []
+    for kind, dtype in zip(kinds, loop):
+        if type(kind) is not Aval:
+            if dtype.kind != "f":
+                return None
+        elif kind.dtype != dtype:
+            return None
+        same = type(kind) is not Aval or kind.shape == shape
+        steps.append(None if same else ((("shape", shape),), builder.aval(shape, dtype)))
+    if loop[-1].kind == "c" or not {x.dtype for x in arrays}.issuperset(loop[:-1]):
+        return None
+    return _Plan(builder.aval(shape, loop[-1]), tuple(steps) if any(steps) else None, kinds)
+
+
+def _generally(op: Elementwise, operands: tuple[Any, ...]) -> Any:
+    if op in ORDERED and is_complex(*operands):
+        return ORDERED[op](*operands)
+    ready = op.conformed(operands)
+    return lead(ready).bind(op, ready, {})
+
+
+def _broadcast(builder: Any, node: Any, step: Any) -> Any:
+    if step is None:
+        return node
+    items, aval = step
+    return builder.known(broadcast_to, (node,), items, (broadcast_to, node, items), aval)
+
+
+def _is_row_major(*xs: Any) -> bool:
+    for x in xs:  # noqa: SIM110 (a loop is faster)
+        if x.stand_in is not None:
+            return False
+    return True
+
+
+def _result(kind: Any, builder: Any, node: Node, aval: Aval, asks: int) -> Any:
+    made = kind(builder, node)
+    if traps() is not USUAL and kind is Tracer:
+        builder.spring(node)
+    if asks and len(aval.shape) > 1 and builder.makes_views:
+        made.asks = asks
+    return made
+
+
+def _of_one(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
+    token = object()
+
+    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+        (x,) = operands
+        builder = x.builder
+        if builder.inner is None:
+            node = x.node
+            key = (token, id(node.aval))
+            aval, _, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            if aval is not None and (len(aval.shape) < 2 or x.stand_in is None):
+                node = builder.known(op, (node,), (), (op, node), aval)
+                return _result(kind, builder, node, aval, x.asks)
+        return general(op, operands)
+
+    return way
+
+
+def _of_two(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
+    token = object()
+
+    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+        x, y = operands
+        builder = x.builder
+        if builder.inner is None and y.builder is builder:
+            a, b = x.node, y.node
+            key = (token, id(a.aval), id(b.aval))
+            aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            if aval is not None and (len(aval.shape) < 2 or _is_row_major(x, y)):
+                if steps is not None:
+                    a, b = _broadcast(builder, a, steps[0]), _broadcast(builder, b, steps[1])
+                node = builder.known(op, (a, b), (), (op, a, b), aval)
+                return _result(kind, builder, node, aval, x.asks | y.asks)
+        return general(op, operands)
+
+    return way
+
+
+def _with_literal(op: Elementwise, second: bool, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
+    """The way for an array and a literal, which is the second or the first operand."""
+    tokens = {bool: object(), int: object(), float: object()}
+
+    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+        x, y = operands if second else operands[::-1]
+        builder = x.builder
+        if builder.inner is None:
+            node = x.node
+            key = (tokens[type(y)], id(node.aval))
+            aval, _, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            if aval is not None and (len(aval.shape) < 2 or x.stand_in is None):
+                y = float(y)
+                inputs, m = ((node, y), mark(y)) if second else ((y, node), mark(y))
+                node = builder.known(op, inputs, (), (op, node, m) if second else (op, m, node), aval)
+                return _result(kind, builder, node, aval, x.asks)
+        return general(op, operands)
+
+    return way
+
+
+def _of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]:
+    """The way for arrays, of which the last or the last but one may be a literal instead."""
+    token = object()
+
+    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+        arrays = [x for x in operands if type(x) is Tracer]
+        builder = arrays[0].builder
+        if builder.inner is None and all([x.builder is builder for x in arrays]):  # noqa: C419 (a list is faster)
+            key = (token, *[id(x.node.aval) if type(x) is Tracer else type(x) for x in operands])
+            aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            if aval is not None and (len(aval.shape) < 2 or _is_row_major(*arrays)):
+                inputs = [x.node if type(x) is Tracer else float(x) for x in operands]
+                if steps is not None:
+                    inputs = [x if step is None else _broadcast(builder, x, step) for x, step in zip(inputs, steps)]
+                marks = [mark(x) if type(x) is float else x for x in inputs]
+                node = builder.known(op, tuple(inputs), (), (op, *marks), aval)
+                return _result(Tracer, builder, node, aval, functools.reduce(operator.or_, [x.asks for x in arrays]))
+        return general(op, operands)
+
+    return way
+
+
+def _install(op: Elementwise) -> None:
+    if len(op.operands) == 3:
+        way = _of_three(op, _generally)
+        for last in ((Tracer, Tracer), *[pair for x in (bool, int, float) for pair in ((Tracer, x), (x, Tracer))]):
+            op.ways[Tracer, *last] = way
+        return
+    if len(op.operands) == 1:
+        op.ways[Tracer,] = _of_one(op, _generally)
+        op.ways[Number,] = _of_one(op, _generally)
+        return
+    for one in (Tracer, Number):
+        for other in (Tracer, Number):
+            op.ways[one, other] = _of_two(op, _generally)
+        after, before = _with_literal(op, True, _generally), _with_literal(op, False, _generally)
+        for literal in (bool, int, float):
+            op.ways[one, literal], op.ways[literal, one] = after, before
+
+
+def _by_the_first(op: Op) -> Callable[..., Any]:
+    """The way of an op on arrays as they are: the first of them leads."""
+    return lambda operands, params: operands[0].bind(op, operands, params)
+
+
+for _op in TABLE.values():
+    if _op.takes_ready and 0 < len(_op.operands) < 3 and not _op.variadic:
+        _op.ways[(Tracer,) * len(_op.operands)] = _by_the_first(_op)
+    _is_usual = _op.order == "K" and not _op.aliases and not _op.form.raises
+    if isinstance(_op, Elementwise) and _is_usual:
+        _install(_op)
+
+
+# -- operators -----------------------------------------------------------------------------------------------
+def _forward(op: Elementwise, method: str) -> Any:
+    usual, ways = getattr(ArrayMethods, method), op.ways
+
+    def forward(self: Any, other: Any) -> Any:
+        if type(self) is Tracer:
+            way = ways.get((Tracer, type(other)))
+            if way is not None:
+                return way((self, other))
+        return usual(self, other)
+
+    return forward
+
+
+def _reflected(op: Elementwise, method: str) -> Any:
+    usual, ways = getattr(ArrayMethods, method), op.ways
+
+    def reflected(self: Any, other: Any) -> Any:
+        if type(self) is Tracer:
+            way = ways.get((type(other), Tracer))
+            if way is not None:
+                return way((other, self))
+        return usual(self, other)
+
+    return reflected
+
+
+def _of_numbers(op: Elementwise, method: str, reflected: bool = False) -> Any:
+    """The operator of Python's floats; others are compared with what 64 bits hold
+    (`tracegrad.trace.values.python_arithmetic`)."""
+    usual: Any = getattr(Number, method)
+
+    def general(_: Any, operands: tuple[Any, ...]) -> Any:
+        return usual(*(operands[::-1] if reflected else operands))
+
+    both, one = _of_two(op, general, Number), _with_literal(op, not reflected, general, Number)
+
+    def apply(self: Any, other: Any) -> Any:
+        if type(self) is Number and self.node.aval.dtype.kind == "f":
+            kind = type(other)
+            if kind is float:
+                return one((other, self) if reflected else (self, other))
+            if kind is Number and other.node.aval.dtype.kind == "f":
+                return both((other, self) if reflected else (self, other))
+        return usual(self, other)
+
+    return apply
+
+
+_ARITHMETIC = {"add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply,
+               "truediv": elementwise.divide}  # fmt: skip
+for _name, _op in _ARITHMETIC.items():
+    setattr(Tracer, f"__{_name}__", _forward(_op, f"__{_name}__"))
+    setattr(Tracer, f"__r{_name}__", _reflected(_op, f"__r{_name}__"))
+    if _name != "truediv":
+        setattr(Number, f"__{_name}__", _of_numbers(_op, f"__{_name}__"))
+        setattr(Number, f"__r{_name}__", _of_numbers(_op, f"__r{_name}__", reflected=True))
+
+
+def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    if not kwargs and method == "__call__":
+        op = DIRECT.get(ufunc)
+        way = None if op is None else op.ways.get(tuple(map(type, inputs)))
+        if way is not None:
+            return way(inputs, {})
+    if decides("__array_ufunc__", inputs):
+        return NotImplemented
+    return dispatch_ufunc(ufunc, method, inputs, kwargs)
+
+
+Tracer.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign]
+
+
+# -- x[1, 2] -------------------------------------------------------------------------------------------------
+def _picked(x: Any, index: tuple[Any, ...]) -> Any:
+    """`x[index]`, if all are Python's integers, in range; else None."""
+    builder, shape = x.builder, x.node.aval.shape
+    if builder.inner is not None or not builder.makes_views or not 0 < len(index) <= len(shape):
+        return None
+    start, stop = [], []
+    for i, n in zip(index, shape):
+        if type(i) is not int or not -n <= i < n:
+            return None
+        i = i if i >= 0 else i + n
+        start.append(i)
+        stop.append(i + 1)
+    node, aval = x.node, x.node.aval
+    rest = shape[len(index) :]
+    sizes = (1,) * len(index) + rest
+    if sizes != shape:
+        items = ("start", (*start, *(0,) * len(rest))), ("step", (1,) * len(shape)), ("stop", (*stop, *rest))
+        node = builder.known(slice, (node,), items, (slice, node, items), builder.aval(sizes, aval.dtype))
+    shaped = (("shape", rest),)
+    node = builder.known(reshape, (node,), shaped, (reshape, node, shaped), builder.aval(rest, aval.dtype))
+    made = Tracer(builder, node)
+    return x._registered(made, partial(_put, index), 0, x._place()[index]) if rest else made
+
+
+def _put(index: tuple[int, ...], base: Any, new: Any) -> Any:
+    return setitem(base, index, new)
+
+
+_getitem = ArrayMethods.__getitem__
+
+
+def _item(self: Any, index: Any) -> Any:
+    kind = type(index)
+    if kind is int or kind is tuple:
+        found = _picked(self, index if kind is tuple else (index,))
+        if found is not None:
+            return found
+    return _getitem(self, index)
+
+
+Tracer.__getitem__ = _item  # type: ignore[method-assign]
+Tracer.shape = Tracer.shape.setter(take_shape)

@@ -1,0 +1,219 @@
+"""Floats of which a value decides whether they are Python's or NumPy's: `min(h, end - t)` gives one of two objects.
+
+They hold the same 64 bits and mostly compute the same, so code goes on without a question. What the two kinds do in
+different ways (the result beside float32, a division by zero, `type`) asks which it is first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ir import Node
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.shape.linear import fresh, full
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.python_arithmetic import COMPARISONS, bounds, holds, usual_power
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["Either", "as_either", "is_float", "of_a_loop", "of_two", "plain"]
+
+# What NumPy's floats of 64 bits make of these beside them, they make of Python's too.
+_WIDE = frozenset("?bhilBHILdDqQ")
+_EXACT = 2**53
+
+
+class Either(Number):
+    """A float of Python, where `python` is true, and a float64 of NumPy elsewhere; or a truth that one of them gave."""
+
+    __slots__ = ("python",)
+    __hash__ = Number.__hash__
+
+    def __init__(self, builder: TraceBuilder, node: Node, python: Tracer):
+        super().__init__(builder, node)
+        self.python = python
+
+    @property
+    def weak(self) -> bool:  # type: ignore[override]
+        """Whether it is Python's; asks."""
+        return bool(self.python)
+
+    def settled(self) -> Any:
+        """The float of the one kind or the other."""
+        return (Number if self.weak else Tracer)(self.builder, self.node)
+
+    def kept(self, result: Any) -> Any:
+        return self.settled().kept(result)
+
+    def stored(self, dtype: np.dtype[Any]) -> Any:
+        """The float itself: floats of both kinds leave the same in arrays of floats."""
+        return plain(self) if dtype.kind in "fc" else self.settled()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.settled(), name)
+
+    def __bool__(self) -> bool:
+        return bool(plain(self))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__" and not kwargs and _agree(inputs):
+            return ufunc(*map(plain, inputs))
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+
+def is_float(x: Any) -> bool:
+    """Whether `x` is a float of Python's, or of NumPy's with 64 bits, known or not."""
+    if not isinstance(x, Tracer):
+        return type(x) is float
+    return not x.shape and not x.is_array and x.dtype == np.float64 and x.origin is None
+
+
+def as_either(x: Any, builder: TraceBuilder) -> Either:
+    """A float as one that may be of the other kind elsewhere."""
+    if isinstance(x, Either):
+        return x
+    weak = not isinstance(x, Tracer) or x.weak
+    python = builder.value(full(shape=(), value=weak, dtype="bool").node)
+    x = full(shape=(), value=x, dtype="float64") if not isinstance(x, Tracer) else x
+    return Either(builder, x.node, python)
+
+
+def of_a_loop(x: Any, builder: TraceBuilder) -> Either:
+    """A float that is of another kind in other turns."""
+    made = as_either(x, builder)
+    nodes = [fresh(each, tag=builder.new_tag()).node for each in (plain(made), made.python)]
+    return Either(builder, nodes[0], builder.value(nodes[1]))
+
+
+def of_two(condition: Any, x: Any, y: Any) -> Any:
+    """`x` where the condition holds, and `y` elsewhere: floats of any kind, one of them at least of the trace."""
+    builder = next(v.builder for v in (x, y) if isinstance(v, Tracer))
+    a, b = as_either(x, builder), as_either(y, builder)
+    value = ops.where(condition, plain(a), plain(b))
+    return Either(builder, value.node, ops.where(condition, a.python, b.python))
+
+
+def plain(x: Any) -> Any:
+    """An `Either` as a float of NumPy's; others as they are."""
+    return Tracer(x.builder, x.node) if isinstance(x, Either) else x
+
+
+def _python(xs: Sequence[Any]) -> Any:
+    """Whether a result of these operands is Python's: if all of them are."""
+    found: Any = None
+    for x in xs:
+        if isinstance(x, Either) and x.python is not found:
+            found = x.python if found is None else ops.logical_and(found, x.python)
+    return found
+
+
+def _computed(xs: Sequence[Any], op: Callable[..., Any]) -> Any:
+    """What both kinds compute: NumPy's, if there is an operand of NumPy's."""
+    result = op(*map(plain, xs))
+    if any(map(_is_of_numpy, xs)):
+        return result
+    return Either(result.builder, result.node, _python(xs))
+
+
+def _agree(xs: Sequence[Any]) -> bool:
+    """Whether the operands are such that both kinds compute the same beside them."""
+    return all(map(_is_neutral, xs))
+
+
+def _is_neutral(x: Any) -> bool:
+    if isinstance(x, Number):
+        return bool(x.dtype.kind == "f") or (x.dtype.kind == "i" and _is_exact(x))
+    if type(x) in (int, bool, float):
+        return type(x) is float or -_EXACT < x < _EXACT
+    return isinstance(x, Tracer | np.ndarray | np.generic) and x.dtype.char in _WIDE
+
+
+def _is_exact(x: Number) -> bool:
+    """Whether an integer is a float too; asks, if its bounds do not say so."""
+    low, high = bounds(x)
+    known = low > -_EXACT and high < _EXACT
+    return known or holds(ops.logical_and(ops.greater(x, -_EXACT), ops.less(x, _EXACT)))
+
+
+def _is_of_numpy(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic) or (isinstance(x, Tracer) and not isinstance(x, Number))
+
+
+def _always(x: Any, y: Any) -> bool:
+    return True
+
+
+def _divides(x: Any, y: Any) -> bool:
+    """Whether Python raises nothing."""
+    if any(map(_is_of_numpy, (x, y))):
+        return True
+    return holds(ops.not_equal(plain(y), 0.0)) if isinstance(y, Tracer) else y != 0
+
+
+def _has_power(x: Any, y: Any) -> bool:
+    if any(map(_is_of_numpy, (x, y))):
+        return True
+    if not isinstance(y, Tracer) and 0 <= y <= 1:
+        return y in (0, 1) or holds(ops.logical_not(ops.less(plain(x), 0.0)))
+    return holds(ops.isfinite(_power(plain(x), plain(y))))
+
+
+def _power(x: Any, y: Any) -> Any:
+    if isinstance(y, Tracer):
+        return ops.power(x, y)
+    return x**y if isinstance(y, np.ndarray | np.generic) else usual_power(x, y)
+
+
+_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[Any, Any], bool]]] = {
+    "add": (ops.add, _always), "sub": (ops.subtract, _always), "mul": (ops.multiply, _always),
+    "truediv": (ops.divide, _divides), "pow": (_power, _has_power),
+}  # fmt: skip
+
+
+def _install(name: str, op: Callable[..., Any], agree: Callable[[Any, Any], bool], method: str) -> None:
+    back = f"__r{name}__"
+
+    def forward(self: Either, other: Any) -> Any:
+        quick = self.builder.inner is None and _agree((self, other)) and agree(self, other)
+        return _computed((self, other), op) if quick else getattr(self.settled(), method)(other)
+
+    def reflected(self: Either, other: Any) -> Any:
+        quick = self.builder.inner is None and _agree((other, self)) and agree(other, self)
+        return _computed((other, self), op) if quick else getattr(self.settled(), back)(other)
+
+    setattr(Either, method, forward)
+    if name in _OPERATORS:
+        setattr(Either, back, reflected)
+
+
+def _of_one(op: Callable[..., Any], method: str) -> Any:
+    def apply(self: Either) -> Any:
+        quick = self.builder.inner is None and self.dtype.kind == "f"
+        return _computed((self,), op) if quick else getattr(self.settled(), method)()
+
+    return apply
+
+
+for _name, (_op, _condition) in _OPERATORS.items():
+    _install(_name, _op, _condition, f"__{_name}__")
+for _name, _op in COMPARISONS.items():
+    _install(_name, _op, _always, f"__{_name}__")
+for _name, _unary in {"neg": ops.negative, "abs": ops.absolute}.items():
+    setattr(Either, f"__{_name}__", _of_one(_unary, f"__{_name}__"))
+
+
+def _settling(name: str, usual: Any) -> Any:
+    """A method or property of numbers, asked of the float of the one kind or the other."""
+    if isinstance(usual, property):
+        return property(lambda self: getattr(self.settled(), name))
+    return lambda self, *args, **kwargs: getattr(self.settled(), name)(*args, **kwargs)
+
+
+# What any number of the trace knows of itself.
+_COMMON = {"__class__", "__module__", "__doc__", "__slots__", "_own_face", "beyond", "is_place", "weak", "_weakened"}
+for _name, _usual in vars(Number).items():
+    if _name not in vars(Either) and _name not in _COMMON:
+        setattr(Either, _name, _settling(_name, _usual))

@@ -1,0 +1,230 @@
+"""Python numbers in a trace: a `Number` stands for an int, a float or a bool, and computes as Python does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import lost
+from tracegrad.ops.elementwise import complex as parts
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.trace.sources.code_origin import is_user_code
+from tracegrad.trace.values.differentiated_keys import asks_for_key
+from tracegrad.trace.values.python_arithmetic import (
+    COMPARISONS,
+    OPERATIONS,
+    absolute,
+    arithmetic,
+    bounds,
+    by_python,
+    compare,
+    holds,
+    invert,
+    is_number,
+    kind_of,
+    negative,
+    number,
+    plus,
+    value_of,
+    whole,
+)
+from tracegrad.trace.values.text_conversions import method_of
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["Number"]
+
+
+class Number(Tracer):
+    """A Python number of the call being traced. Beside arrays it takes their dtype, as a literal does."""
+
+    __slots__ = ()
+    weak = True
+
+    def _own_face(self) -> Any:
+        """Numbers of the trace are Python's to our own code too."""
+        return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
+
+    def _weakened(self, result: Any) -> Any:
+        return number(result)
+
+    def beyond(self, dtype: np.dtype[Any]) -> Any:
+        if dtype.kind not in "iu" or self.dtype.kind != "i":
+            return None
+        low, high = bounds(self)
+        info = np.iinfo(dtype)
+        if low >= info.min and high <= info.max:
+            return None
+        inside = ops.logical_and(
+            ops.greater_equal(self, int(info.min)), ops.less_equal(self, min(int(info.max), 2**63 - 1))
+        )
+        return None if holds(inside) else value_of(self)
+
+    def is_place(self, length: int) -> bool:
+        low, high = bounds(self) if self.dtype.kind == "i" else (-1, 0)
+        return low >= 0 and high < length
+
+    def __round__(self, ndigits: Any = None) -> Any:
+        if ndigits is None and kind_of(self) == "f":
+            return whole(ops.rint, self, round)
+        if ndigits is None or (kind_of(self) != "f" and type(ndigits) is int and ndigits >= 0):
+            return plus(self)
+        rounded = _to_digits(self, ndigits) if kind_of(self) == "f" and type(ndigits) is int else None
+        return by_python(round, self, ndigits) if rounded is None else rounded
+
+    def __trunc__(self) -> Any:
+        return whole(ops.trunc, self, math.trunc)
+
+    def __floor__(self) -> Any:
+        return whole(ops.floor, self, math.floor)
+
+    def __ceil__(self) -> Any:
+        return whole(ops.ceil, self, math.ceil)
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of Python's numbers: computed by Python, with the value of the call."""
+        return _method(self, name)
+
+    @property  # type: ignore[misc]
+    def real(self) -> Any:
+        """The real part: of a real number, the number itself."""
+        return number(parts.real(self)) if kind_of(self) == "c" else plus(self)
+
+    @property  # type: ignore[misc]
+    def imag(self) -> Any:
+        """The imaginary part: zero, of a real number."""
+        if kind_of(self) == "c":
+            return number(parts.imag(self))
+        return 0.0 if kind_of(self) == "f" else 0
+
+    def conjugate(self) -> Any:
+        """The complex conjugate: of a real number, the number itself."""
+        return number(parts.conj(self)) if kind_of(self) == "c" else plus(self)
+
+    def _python_number(self, asked: str) -> Any:
+        raise AttributeError(f"'{_NAMES[kind_of(self)]}' object has no attribute '{asked[:-2]}'")
+
+    def kept(self, result: Any) -> Any:
+        return result.zero_d()
+
+    def is_integer(self) -> Any:
+        """Whether the number is whole."""
+        if kind_of(self) != "f":
+            return _method(self, "is_integer")()
+        return number(ops.logical_and(ops.equal(ops.trunc(self), self), ops.isfinite(self)))
+
+    def __index__(self) -> int:
+        if kind_of(self) in "fc":
+            raise TypeError(f"'{_NAMES[kind_of(self)]}' object cannot be interpreted as an integer")
+        return int(self.concrete("an index").item())
+
+    def __getitem__(self, index: Any) -> Any:
+        raise TypeError(f"'{_NAMES[kind_of(self)]}' object is not subscriptable")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(f"'{_NAMES[kind_of(self)]}' object does not support item assignment")
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"'{_NAMES[kind_of(self)]}' object is not iterable")
+
+
+def _to_digits(x: Number, digits: int) -> Any:
+    """The decimal number with so many digits that is nearest to `x`, as a float; None where that is not sure.
+
+    Powers of ten are floats up to 10**22. The scaled number is then off by half a unit in its last place at most; if it
+    is farther than that from the middle of two integers, the nearer is known, and scaled back it is rounded once.
+    """
+    if abs(digits) > 22:
+        return None
+    scale = 10.0 ** abs(digits)
+    there, back = (ops.multiply, ops.divide) if digits >= 0 else (ops.divide, ops.multiply)
+    scaled = there(x, scale)
+    nearest = ops.rint(scaled)
+    distance, margin = ops.absolute(ops.subtract(scaled, nearest)), ops.multiply(ops.absolute(scaled), 2.0**-51)
+    return number(back(nearest, scale)) if holds(ops.less(distance, ops.subtract(0.5, margin))) else None
+
+
+def _method(x: Number, name: str) -> Any:
+    known = {"b": bool, "i": int, "f": float, "c": complex}[kind_of(x)]
+    if not hasattr(known, name):
+        raise AttributeError(f"'{known.__name__}' object has no attribute '{name}'")
+    if name == "as_integer_ratio" and x._is_differentiated():
+        raise lost("as_integer_ratio()")
+    return method_of(x, value_of(x), name)
+
+
+_NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
+
+
+def _beside(x: Number, other: Any) -> Any:
+    """What `x` computes with: NumPy's float64 is a float as well, and Python's complex numbers take it for that."""
+    if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
+        return other
+    scalar = not other.shape and not other.is_array
+    return other.item() if scalar and other.dtype == np.float64 else other
+
+
+_TURNED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
+           "__ne__": "__ne__"}  # fmt: skip
+# By the kind of a number, the classes of those after it that are asked first, or alone, if they have an operator.
+_ASKED: dict[str, Any] = {"i": int | float, "b": float, "f": float}
+
+
+def _asks(x: Number, other: Any, reflected: str) -> bool:
+    """Whether Python has `other`, a number of a class of the user's, compute with `x`."""
+    if type(other) in (int, float) or not isinstance(other, _ASKED.get(kind_of(x), ())):
+        return False
+    return any(is_user_code(c) and reflected in vars(c) for c in type(other).__mro__)
+
+
+def _unless_asked(compute: Callable[[Any, Any], Any], x: Number, other: Any, reflected: str) -> Any:
+    return NotImplemented if _asks(x, other, reflected) else compute(x, other)
+
+
+def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, reflected: str = "") -> None:
+    inherited, turned = getattr(Tracer, method), reflected or _TURNED[method]
+
+    def forward(self: Any, other: Any, *modulus: Any) -> Any:
+        if modulus:
+            return by_python(pow, self, other, *modulus)
+        other = _beside(self, other)
+        if is_number(other):
+            return compute(name, self, other)
+        if isinstance(other, list | tuple):
+            return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
+        return _unless_asked(inherited, self, other, turned)
+
+    setattr(Number, method, forward)
+    if reflected:
+        beside = getattr(Tracer, reflected)
+
+        def backward(self: Any, other: Any, *modulus: Any) -> Any:
+            if modulus:
+                return by_python(pow, other, self, *modulus)
+            if is_number(other):
+                return compute(name, other, self)
+            if isinstance(other, list | tuple):
+                return forward(self, other) if name == "mul" else NotImplemented
+            return beside(self, other)
+
+        setattr(Number, reflected, backward)
+
+
+for _name in OPERATIONS:
+    _stem = _name.rstrip("_")
+    _install(_name, arithmetic, f"__{_stem}__", f"__r{_stem}__")
+for _name in COMPARISONS:
+    _install(_name, compare, f"__{_name}__")
+_equal: Any = Number.__eq__
+
+
+def _equal_or_key(self: Any, other: Any) -> Any:
+    asks_for_key(self, other)
+    return _equal(self, other)
+
+
+setattr(Number, "__eq__", _equal_or_key)  # noqa: B010 (mypy knows no other one)
+for _name, _unary in {"neg": negative, "abs": absolute, "invert": invert, "pos": plus}.items():
+    setattr(Number, f"__{_name}__", lambda self, _unary=_unary: _unary(self))

@@ -1,0 +1,226 @@
+"""Python's functions of numbers, `float`, `int`, `max` and their like, where traced code calls them.
+
+So are NumPy's scalars as functions, `np.float64(x)`. They give numbers of the trace, which have derivatives as other
+numbers have. What they do not take over, for other arguments or where Python's answer depends on more than the values
+(which of two objects `max` gives), is Python's. So are the methods of these classes, as functions of numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_huge
+from tracegrad.numpy_api.creation import array
+from tracegrad.numpy_api.faces import stands_for
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.ops import TensorCarrier
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.complex import complex_
+from tracegrad.trace.values.float_or_scalar import Either, is_float, of_two, plain
+from tracegrad.trace.values.math_functions import valued
+from tracegrad.trace.values.python_arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
+from tracegrad.trace.values.text_conversions import reads
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["CALLED", "CLASSES", "unbound"]
+
+
+def _scalar(x: Any, asked: str = "item()") -> Any:
+    """The number of the trace that a value without axes is to Python; None for other values, and where it has none."""
+    if isinstance(x, TensorCarrier):
+        tensor: Any = x
+        x = tensor._numbers(asked).item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
+    elif isinstance(x, Tracer) and not x.shape:
+        x = x if x.weak else x.item()
+    return x if isinstance(x, Tracer) and x.weak else None
+
+
+def _float(*args: Any) -> Any:
+    x = _scalar(args[0], "float()") if len(args) == 1 else None
+    return _read(*args) if x is None or kind_of(x) == "c" else real(x)
+
+
+_read, _read_complex = reads(float), reads(complex)
+
+
+def _int(*args: Any, **kwargs: Any) -> Any:
+    x = _scalar(args[0]) if len(args) == 1 and not kwargs else None
+    return int(*args, **kwargs) if x is None or kind_of(x) == "c" else whole(ops.trunc, x, int)
+
+
+def _complex(*args: Any, **kwargs: Any) -> Any:
+    given = [x if is_number(x) else _scalar(x, "complex()") for x in args]
+    known = len(args) in (1, 2) and not kwargs and all(x is not None for x in given)
+    if not known or not any(isinstance(x, Tracer) for x in given):
+        return _read_complex(*args, **kwargs)
+    if any(kind_of(x) == "c" for x in given):
+        return given[0] + 0j if len(given) == 1 else given[0] + given[1] * 1j
+    return number(complex_(*[real(x) for x in (*given, 0.0)[:2]]))
+
+
+def _map(function: Any, *args: Any) -> Any:
+    return map(CALLED[function] if any(function is f for f in (*_TYPES, *_SCALARS)) else function, *args)
+
+
+def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
+    """`min` or `max`: of numbers of one kind, or of NumPy's scalars of one dtype, without a question which it is."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or not args:
+            return theirs(*args, **kwargs)
+        xs = args if len(args) > 1 else tuple(args[0])
+        if len(xs) < 2:
+            return theirs(xs)
+        open_kind = any(isinstance(x, Either) for x in xs)
+        if not open_kind and _alike(xs):
+            return functools.reduce(selected, xs)
+        return functools.reduce(either, xs) if _are_floats(xs) else theirs(xs)
+
+    def either(x: Any, y: Any) -> Any:
+        if not any(isinstance(v, Tracer) for v in (x, y)):
+            return theirs(x, y)
+        return of_two(comes_first(plain(y), plain(x)), y, x)
+
+    def selected(x: Any, y: Any) -> Any:
+        found = ops.where(comes_first(y, x), y, x)
+        if not is_number(x):
+            return found
+        (a, b), (c, d) = (bounds(v) if kind_of(v) != "f" else (0, 0) for v in (x, y))
+        return bounded(number(found), ends(a, c), ends(b, d))
+
+    return call
+
+
+def _alike(xs: Sequence[Any]) -> bool:
+    """Whether these are numbers of one kind, or scalars of one dtype, and not all of them known."""
+    if all(map(is_number, xs)):
+        known = any(map(is_huge, xs)) or not any(isinstance(x, Tracer) for x in xs)
+        return not known and len(set(map(kind_of, xs))) == 1
+    return all(isinstance(x, Tracer) and not x.shape and not x.is_array and not x.weak for x in xs) and (
+        len({x.dtype for x in xs}) == 1
+    )
+
+
+def _are_floats(xs: Sequence[Any]) -> bool:
+    """Whether these are floats of which the kind alone may differ, and not all of them known."""
+    traced = [x for x in xs if isinstance(x, Tracer)]
+    return bool(traced) and all(map(is_float, xs)) and all(x.builder.inner is None for x in traced)
+
+
+def _of_numpy(kind: Any) -> Any:
+    """A class of NumPy's scalars, as a function."""
+    read = reads(kind)
+
+    def call(*args: Any) -> Any:
+        if len(args) != 1 or not isinstance(peer_of(*args), Tracer):
+            return read(*args)
+        x = plain(args[0]) if isinstance(args[0], Either) else args[0]
+        # An array of this dtype is what NumPy gives: no copy.
+        return x if isinstance(x, Tracer) and x.shape and x.dtype == kind else array(x, kind)[()]
+
+    return call
+
+
+_TYPES = (float, int, complex)
+_SCALARS = (
+    np.float16, np.float32, np.float64, np.complex64, np.complex128, np.bool_,
+    np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
+)  # fmt: skip
+# What takes the place of a built-in function that is called.
+CALLED: dict[Any, Callable[..., Any]] = {
+    complex: _complex,
+    float: _float,
+    int: _int,
+    map: _map,
+    max: _extreme(max, ops.greater, max),
+    min: _extreme(min, ops.less, min),
+    **{kind: _of_numpy(kind) for kind in _SCALARS},
+}
+
+
+# -- methods of the classes, as functions -------------------------------------------------------------------------
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_UNARY: dict[str, Callable[..., Any]] = {"__neg__": operator.neg, "__pos__": operator.pos, "__abs__": abs}
+_BINARY: dict[str, Callable[..., Any]] = {
+    "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul, "__truediv__": operator.truediv,
+    "__floordiv__": operator.floordiv, "__mod__": operator.mod, "__pow__": operator.pow, "__divmod__": divmod,
+    "__lt__": operator.lt, "__le__": operator.le, "__eq__": operator.eq, "__ne__": operator.ne, "__gt__": operator.gt,
+    "__ge__": operator.ge,
+}  # fmt: skip
+# The classes of what the methods of these classes take beside an object of their own.
+_COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (complex, float, int)}
+
+
+@functools.cache
+def _unbound(real: Any, name: str) -> Any:
+    """A method of a class of numbers as a function, which takes traced numbers as well."""
+    method = getattr(real, name)
+    ours = _of_pythons if real in _TYPES else _of_numpys
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(x, Tracer) for x in args):
+            return method(*args, **kwargs)
+        args = tuple([plain(x) if isinstance(x, Either) else x for x in args])
+        own = _stands_for(args[0])
+        if not issubclass(own, real):  # Python says so, and names the class
+            return method(np.empty(0) if own is np.ndarray else own(), *args[1:], **kwargs)
+        return ours(real, name, method, args, kwargs)
+
+    return call
+
+
+def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    operate = _UNARY.get(name) or _BINARY.get(name) or _BINARY.get(name.replace("__r", "__", 1))
+    if operate is None or kwargs or len(args) != (1 if name in _UNARY else 2):
+        own = CALLED[real](args[0])
+        return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
+    if not all(issubclass(_stands_for(x), _COMPUTE_WITH[real]) for x in args[1:]):
+        return NotImplemented
+    numbers = [CALLED[real](x) for x in args]
+    return operate(*numbers) if name in _UNARY or name in _BINARY else operate(*numbers[::-1])
+
+
+def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    own: Any = args[0]
+    if not isinstance(own, Tracer):
+        return method(*args, **kwargs)  # which asks the others
+    return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
+
+
+def _stands_for(x: Any) -> type:
+    return stands_for(x) if isinstance(x, Tracer) else type(x)
+
+
+class _Class:
+    """A class of numbers where traced code calls it, or a method of it."""
+
+    __slots__ = ("call", "real")
+
+    def __init__(self, real: type, call: Callable[..., Any]):
+        self.real, self.call = real, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _get(self, "call")(*args, **kwargs)
+
+    def __getattribute__(self, name: str) -> Any:
+        real = _get(self, "real")
+        found = getattr(real, name)
+        return _unbound(real, name) if isinstance(found, _METHODS) else found
+
+
+_get = object.__getattribute__
+CLASSES: dict[Any, Any] = {real: _Class(real, CALLED[real]) for real in (*_TYPES, *_SCALARS)}
+
+
+def unbound(x: Any) -> Any:
+    """What takes the place of a method of these classes that is held elsewhere; None for all else."""
+    if not isinstance(x, _METHODS) or x.__objclass__ not in CLASSES:
+        return None
+    return _unbound(x.__objclass__, x.__name__)

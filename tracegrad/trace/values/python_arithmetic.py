@@ -1,0 +1,423 @@
+"""Arithmetic of Python numbers in a trace, as Python does it: of the `Number`s that stand for ints, floats and bools.
+
+Python's arithmetic and the machine's agree nearly always. Where they might not (an integer that leaves 64 bits, a
+divisor that is zero, a power that overflows), the machine's operation is recorded, with an *implicit guard* on the
+usual case; `builder.holds` asks for it. Where it does not hold, Python itself computes, with the values of the call,
+which are guards then: other values are another path. So integers have no bounds, and errors are Python's own.
+
+No guard is left where the operands' ranges make it needless. The range of an integer is known of results of
+arithmetic; of an argument it is guarded once that it has 32 bits, which is enough for most of what is done with it.
+
+In a region, whose values are not known, there are no guards: arithmetic there is that of int64 and float64.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.avals import is_huge
+from tracegrad.errors import lost
+from tracegrad.ops.elementwise import bits
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.shape.linear import cast
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = [
+    "COMPARISONS",
+    "OPERATIONS",
+    "absolute",
+    "arithmetic",
+    "bounded",
+    "bounds",
+    "by_python",
+    "compare",
+    "holds",
+    "invert",
+    "is_number",
+    "kind_of",
+    "negative",
+    "number",
+    "plus",
+    "real",
+    "usual_power",
+    "value_of",
+    "whole",
+]  # fmt: skip
+
+_FEW, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+# Up to here integers are floats, and what a float says of an integer's size is true.
+_EXACT, _SAFE = 2**53, 2**62
+_PLAIN = (bool, int, float, complex)
+_ASKED = "the exact value"
+
+
+def is_number(x: Any) -> bool:
+    """Whether `x` is a Python number, or stands for one."""
+    return type(x) in _PLAIN or _is_traced(x)
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, Tracer) and x.weak
+
+
+def value_of(x: Any) -> Any:
+    """The value of a number of the trace; leaves a guard."""
+    return x.concrete(_ASKED).item()
+
+
+def number(x: Any) -> Any:
+    """The value of a trace as a Python number."""
+    return x.builder.python_number(x.node) if isinstance(x, Tracer) else x
+
+
+def kind_of(x: Any) -> str:
+    """ "b", "i", "f" or "c"."""
+    return x.dtype.kind if _is_traced(x) else "bifc"[_PLAIN.index(type(x))]
+
+
+def holds(condition: Any) -> bool:
+    """Whether a condition that usually holds does so in the call being traced; leaves an implicit guard."""
+    return condition.builder.here().holds(condition) if isinstance(condition, Tracer) else bool(condition)
+
+
+def by_python(function: Callable[..., Any], *operands: Any, usual: Any = None) -> Any:
+    """What Python computes with the values of the operands; the number `usual` where that has the same value."""
+    found = function(*[value_of(x) if _is_traced(x) else x for x in operands])
+    if usual is not None and type(found) in (int, float, bool):
+        known = usual.builder.compute(usual.node).item()
+        if type(known) is type(found) and repr(known) == repr(found):
+            return usual
+    for x in operands:
+        if _is_traced(x) and x.builder.here().has_derivative(x.node) and type(found) in (float, complex):
+            raise lost(getattr(function, "__name__", "an operation of Python numbers"))
+    return found
+
+
+# -- ranges --------------------------------------------------------------------------------------------------
+def bounds(x: Any) -> tuple[int, int]:
+    """The least and the greatest value that an integer may have."""
+    if not _is_traced(x):
+        return int(x), int(x)
+    return (0, 1) if x.dtype.kind == "b" else x.builder.bounds.get(x.node, _ALL)
+
+
+def bounded(x: Any, low: int, high: int) -> Any:
+    """`x`, of which the bounds are known."""
+    if _is_traced(x):
+        known = bounds(x)
+        x.builder.bounds[x.node] = max(low, known[0]), min(high, known[1])
+    return x
+
+
+def _small(x: Any) -> None:
+    """Guard an argument's usual size, if nothing is known of it yet."""
+    if _is_traced(x) and x.node.op is None and bounds(x) == _ALL:
+        inside = ops.logical_and(ops.greater_equal(x, _FEW[0]), ops.less_equal(x, _FEW[1]))
+        if holds(inside):
+            bounded(x, *_FEW)
+
+
+def _within(limit: int, *xs: Any) -> bool:
+    """Whether these integers are at most `limit` in size."""
+    for x in xs:
+        if max(map(abs, bounds(x))) > limit:
+            _small(x)
+        low, high = bounds(x)
+        if max(-low, high) <= limit:
+            continue
+        if not _is_traced(x) or not holds(ops.less(ops.absolute(real(x)), float(limit))):
+            return False
+        bounded(x, -limit, limit)
+    return True
+
+
+def real(x: Any) -> Any:
+    """The number as a float, as Python converts it."""
+    if not _is_traced(x):
+        return float(x)
+    return x if x.dtype.kind == "f" else number(cast(x, dtype="float64"))
+
+
+def _integer(x: Any) -> Any:
+    if not _is_traced(x):
+        return int(x)
+    return x if x.dtype.kind != "b" else bounded(number(cast(x, dtype="int64")), 0, 1)
+
+
+def plus(x: Any) -> Any:
+    return _integer(x) if kind_of(x) == "b" else number(x._alias())
+
+
+def _fitting(op: Callable[..., Any], of_reals: Callable[..., Any], range_of: Any, python: Any, *xs: Any) -> Any:
+    """`op(*xs)`, an integer, where it has 64 bits; `range_of` gives its bounds from those of the operands."""
+    low, high = range_of(*map(bounds, xs))
+    if low < _ALL[0] or high > _ALL[1]:
+        for x in xs:
+            _small(x)
+        low, high = range_of(*map(bounds, xs))
+    if low < _ALL[0] or high > _ALL[1]:
+        size = ops.absolute(of_reals(*map(real, xs)))
+        if not holds(ops.less_equal(size, float(_SAFE))):
+            return by_python(python, *xs)
+        low, high = max(low, -_SAFE - 2**12), min(high, _SAFE + 2**12)
+    return bounded(number(op(*xs)), low, high)
+
+
+def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
+    """A float rounded to an integer by `op`."""
+    if kind_of(x) != "f":
+        return plus(x)
+    rounded = op(x)
+    if not holds(ops.less(ops.absolute(rounded), float(_SAFE))):
+        return by_python(python, x)
+    return bounded(number(cast(rounded, dtype="int64")), -_SAFE, _SAFE)
+
+
+# -- arithmetic of integers ------------------------------------------------------------------------------------
+def _corners(f: Callable[[int, int], int]) -> Callable[..., tuple[int, int]]:
+    def range_of(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
+        found = [f(a, b) for a in x for b in y]
+        return min(found), max(found)
+
+    return range_of
+
+
+def _sums(name: str) -> Callable[..., Any]:
+    op, python = {"add": ops.add, "sub": ops.subtract, "mul": ops.multiply}[name], getattr(operator, name)
+
+    def compute(x: Any, y: Any) -> Any:
+        return _fitting(op, op, _corners(python), python, x, y)
+
+    return compute
+
+
+def _nonzero(y: Any) -> bool:
+    """Whether a divisor is not zero."""
+    low, high = bounds(y) if kind_of(y) not in "fc" else (0, 0)
+    if low > 0 or high < 0:
+        return True
+    return holds(ops.not_equal(y, 0)) if _is_traced(y) else y != 0
+
+
+def _by_zero(python: Callable[..., Any], x: Any, y: Any) -> Any:
+    """Raise Python's error; if the divisor is always zero, whatever `x` is."""
+    return by_python(python, x if _is_traced(y) else 1.0 if kind_of(x) == "f" else 1, y)
+
+
+def _int_divide(x: Any, y: Any) -> Any:
+    if not _nonzero(y):
+        return _by_zero(operator.truediv, x, y)
+    if not _within(_EXACT, x, y):
+        return by_python(operator.truediv, x, y)
+    return number(ops.divide(x, y))
+
+
+def _quotients(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
+    most = max(map(abs, x)) if y[0] < 0 else 0
+    return min(x[0], 0, -most), max(x[1], 0, most)
+
+
+def _int_floor_divide(x: Any, y: Any) -> Any:
+    if not _nonzero(y):
+        return _by_zero(operator.floordiv, x, y)
+    return _fitting(ops.floor_divide, ops.divide, _quotients, operator.floordiv, x, y)
+
+
+def _int_remainder(x: Any, y: Any) -> Any:
+    if not _nonzero(y):
+        return _by_zero(operator.mod, x, y)
+    low, high = bounds(y)
+    return bounded(number(ops.remainder(x, y)), min(low + 1, 0), max(high - 1, 0))
+
+
+def _int_power(x: Any, y: Any) -> Any:
+    low, high = bounds(y)
+    if low < 0 and (high < 0 or not holds(ops.greater_equal(y, 0))):
+        usual = number(ops.power(real(x), real(y)))
+        return usual if holds(ops.isfinite(usual)) else by_python(operator.pow, x, y, usual=usual)
+    if not _is_traced(y):
+        return _repeated(x, y)
+    return _fitting(ops.power, ops.power, _powers, operator.pow, x, y)
+
+
+def _powers(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
+    size, most = max(map(abs, x)), max(y[1], 0)
+    if size < 2:
+        return (-1, 1) if x[0] < 0 else (0, 1)
+    largest = size**most if most < 64 else 2**64
+    return -largest if x[0] < 0 else 0, largest
+
+
+def _repeated(x: Any, n: int) -> Any:
+    """`x` to the power `n` by products."""
+    if n == 0:
+        return 1
+    if n > 64:
+        return by_python(operator.pow, x, n)
+    found = None
+    while n:
+        if n & 1:
+            found = x if found is None else _INTEGERS["mul"](found, x)
+        n >>= 1
+        x = _INTEGERS["mul"](x, x) if n else x
+    return plus(found) if _is_traced(found) else found
+
+
+def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+    python = getattr(operator, name)
+
+    def compute(x: Any, y: Any) -> Any:
+        low, high = bounds(y)
+        inside = ops.logical_and(ops.greater_equal(y, 0), ops.less(y, 63)) if _is_traced(y) else 0 <= y < 63
+        if not (low >= 0 and high < 63) and not holds(inside):
+            return by_python(python, x, y)
+        places = max(low, 0), min(high, 62)
+        if name == "rshift":
+            return bounded(number(op(x, y)), *_corners(python)(bounds(x), places))
+        return _fitting(op, lambda a, b: ops.multiply(a, ops.exp2(b)),
+                        lambda a, _: _corners(python)(a, places), python, x, y)  # fmt: skip
+
+    return compute
+
+
+def _logic(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+    def compute(x: Any, y: Any) -> Any:
+        (a, b), (c, d) = bounds(x), bounds(y)
+        top = 2 ** max(*(v.bit_length() for v in (a, b, c, d)))
+        return bounded(number(op(x, y)), -top if min(a, c) < 0 else 0, top - 1)
+
+    return compute
+
+
+def _both(kinds: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
+    def compute(x: Any, y: Any) -> Any:
+        return kinds["floordiv"](x, y), kinds["mod"](x, y)
+
+    return compute
+
+
+_INTEGERS: dict[str, Callable[..., Any]] = {
+    "add": _sums("add"), "sub": _sums("sub"), "mul": _sums("mul"), "truediv": _int_divide, "pow": _int_power,
+    "floordiv": _int_floor_divide, "mod": _int_remainder,
+    "lshift": _shifts("lshift", bits.left_shift), "rshift": _shifts("rshift", bits.right_shift),
+    "and_": _logic("and_", bits.bitwise_and), "or_": _logic("or_", bits.bitwise_or),
+    "xor": _logic("xor", bits.bitwise_xor),
+}  # fmt: skip
+_INTEGERS["divmod"] = _both(_INTEGERS)
+
+
+# -- arithmetic of floats --------------------------------------------------------------------------------------
+def _divisions(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+    python = getattr(operator, name)
+
+    def compute(x: Any, y: Any) -> Any:
+        return number(op(x, y)) if _nonzero(y) else _by_zero(python, x, y)
+
+    return compute
+
+
+def _float_power(x: Any, y: Any) -> Any:
+    usual = usual_power(x, y)
+    if not _is_traced(y) and 0 <= y <= 1:
+        sure = y in (0, 1) or holds(ops.logical_not(ops.less(x, 0.0)))
+    else:
+        sure = holds(ops.isfinite(usual))
+    return usual if sure else by_python(operator.pow, x, y, usual=usual)
+
+
+def usual_power(x: Any, y: Any) -> Any:
+    """The power of two floats, where it is one."""
+    if _is_traced(y):
+        return number(ops.power(x, y))
+    if y == 2:
+        return number(ops.square(x))
+    if y == -1:
+        return number(ops.reciprocal(x))
+    if y == 0.5:
+        return number(ops.sqrt(ops.add(x, 0.0)))  # the square root of -0.0 is -0.0, its power is not
+    return number(ops.power(x, y))
+
+
+_FLOATS: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: number(ops.add(x, y)), "sub": lambda x, y: number(ops.subtract(x, y)),
+    "mul": lambda x, y: number(ops.multiply(x, y)), "truediv": _divisions("truediv", ops.divide),
+    "floordiv": _divisions("floordiv", ops.floor_divide), "mod": _divisions("mod", ops.remainder),
+    "pow": _float_power,
+}  # fmt: skip
+_FLOATS["divmod"] = _both(_FLOATS)
+
+
+OPERATIONS = tuple(_INTEGERS)
+
+
+# -- arithmetic of complex numbers -----------------------------------------------------------------------------
+def _complex_power(x: Any, y: Any) -> Any:
+    if not _is_traced(y) and y in (1, 2):
+        return number(ops.multiply(x, x) if y == 2 else ops.multiply(x, 1.0 + 0j))
+    usual = number(ops.power(_as_complex(x), _as_complex(y)))
+    sure = holds(ops.logical_and(ops.not_equal(x, 0), ops.isfinite(usual))) if _is_traced(x) else x != 0
+    return usual if sure else by_python(operator.pow, x, y)
+
+
+def _as_complex(x: Any) -> Any:
+    return number(cast(x, dtype="complex128")) if _is_traced(x) else complex(x)
+
+
+_SOME = {"b": 0, "i": 0, "f": 0.0, "c": 0j}
+_COMPLEX: dict[str, Callable[..., Any]] = {
+    "add": _FLOATS["add"], "sub": _FLOATS["sub"], "mul": _FLOATS["mul"], "pow": _complex_power,
+    "truediv": lambda x, y: number(ops.divide(x, y)) if _nonzero(y) else by_python(operator.truediv, x, y),
+}  # fmt: skip
+
+
+# -- operators -------------------------------------------------------------------------------------------------
+def arithmetic(name: str, x: Any, y: Any) -> Any:
+    """The operation `name` of two Python numbers, one of them at least of the trace."""
+    python: Any = divmod if name == "divmod" else getattr(operator, name)
+    kinds = kind_of(x) + kind_of(y)
+    if (is_huge(x) or is_huge(y)) and ("f" not in kinds or "c" in kinds):
+        return by_python(python, x, y)
+    if "c" in kinds or "f" in kinds:
+        known = _COMPLEX if "c" in kinds else _FLOATS
+        if name not in known:
+            return python(*(_SOME[kind_of(v)] for v in (x, y)))  # which is a TypeError
+        return known[name](*[v if kind_of(v) == "c" else real(v) for v in (x, y)])
+    if name in ("and_", "or_", "xor") and kinds == "bb":
+        return number({"and_": ops.logical_and, "or_": ops.logical_or, "xor": ops.logical_xor}[name](x, y))
+    return _INTEGERS[name](_integer(x), _integer(y))
+
+
+COMPARISONS = {"lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": ops.greater_equal, "eq": ops.equal,
+                "ne": ops.not_equal}  # fmt: skip
+
+
+def compare(name: str, x: Any, y: Any) -> Any:
+    """Python compares integers and floats as they are, without rounding the one to the other."""
+    kinds = kind_of(x) + kind_of(y)
+    mixed = "f" in kinds and kinds != "ff"
+    if is_huge(x) or is_huge(y) or ("c" in kinds and name not in ("eq", "ne")):
+        return by_python(getattr(operator, name), x, y)
+    mixed = mixed and "c" not in kinds
+    if mixed and not _within(_EXACT, *[v for v in (x, y) if kind_of(v) != "f"]):
+        return by_python(getattr(operator, name), x, y)
+    return number(COMPARISONS[name](x, y))
+
+
+def negative(x: Any) -> Any:
+    if kind_of(x) in "fc":
+        return number(ops.negative(x))
+    return _fitting(ops.negative, ops.negative, lambda r: (-r[1], -r[0]), operator.neg, _integer(x))
+
+
+def absolute(x: Any) -> Any:
+    if kind_of(x) in "fc":
+        return number(ops.absolute(x))
+    return _fitting(ops.absolute, ops.absolute, lambda r: (0, max(map(abs, r))), abs, _integer(x))
+
+
+def invert(x: Any) -> Any:
+    if kind_of(x) in "fc":
+        return ~0.0  # type: ignore[operator]  # which is a TypeError
+    return _INTEGERS["sub"](-1, _integer(x))

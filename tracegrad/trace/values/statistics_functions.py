@@ -1,0 +1,231 @@
+"""The functions of `statistics` on values of a trace.
+
+Python computes them of fractions, which are exact. Here they are formulas of arrays of floats, which have derivatives
+and are those values but for the last digits. What the formulas are not for, data of other kinds, without elements or
+with infinite ones, Python computes of the values of the call, which are guards then.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.creation import array
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.trace.values.math_functions import valued
+from tracegrad.trace.values.python_arithmetic import holds, number
+from tracegrad.trace.values.tracer import Tracer
+
+__all__ = ["average"]
+
+# What is an iterable of numbers, by the names of the parameters.
+_DATA = ("data", "x", "y", "weights")
+
+
+class _Elsewhere(Exception):
+    """Python is to compute it."""
+
+
+def _require(condition: Any) -> None:
+    """Python computes it, and says what is wrong, where this does not hold."""
+    if not holds(condition):
+        raise _Elsewhere
+
+
+class _Column:
+    """Numbers as an array, and how Python takes one of such numbers."""
+
+    def __init__(self, data: Any):
+        kinds = {np.float64} if isinstance(data, Tracer) else {_kind_of(x) for x in data}
+        plain = not isinstance(data, Tracer) or (len(data.shape) == 1 and data.dtype == np.float64)
+        if not plain or not kinds <= {float, int, np.float64} or kinds <= {int}:
+            raise _Elsewhere
+        self.one: Callable[[Any], Any] = _scalar if np.float64 in kinds else number
+        self._alike = len(kinds) == 1
+        self.x: Any = data if isinstance(data, Tracer) else array(data)
+        self.n = len(self.x)
+        _require(self.n > 0)
+
+    @functools.cached_property
+    def sorted(self) -> Any:
+        if not self._alike:  # which of them comes first decides the class
+            raise _Elsewhere
+        found: Any = np.sort(self.x)
+        _require(np.isfinite(found[-1]))  # where that which is no number stands, too
+        return found
+
+    def mean(self) -> Any:
+        """The mean, and what the sum has rounded off."""
+        near = np.mean(self.x)
+        return near + np.mean(self.x - near)
+
+
+def _kind_of(x: Any) -> Any:
+    if isinstance(x, Tracer):
+        whole = {"f": float, "i": int}.get(x.dtype.kind)
+        return whole if x.weak else None if x.shape or x.is_array or x.dtype != np.float64 else np.float64
+    return type(x)
+
+
+def _scalar(x: Any) -> Any:
+    return x[()]
+
+
+def _mean(data: _Column) -> Any:
+    return data.one(data.mean())
+
+
+def _fmean(data: _Column, weights: Any = None) -> Any:
+    if weights is None:
+        return number(data.mean())
+    _require(weights.n == data.n)
+    _require(np.sum(weights.x) != 0.0)
+    return number(np.sum(data.x * weights.x) / np.sum(weights.x))
+
+
+def _geometric_mean(data: _Column) -> Any:
+    _require(np.all(data.x > 0.0))
+    return number(np.exp(np.mean(np.log(data.x))))
+
+
+def _harmonic_mean(data: _Column, weights: Any = None) -> Any:
+    _require(np.all(data.x > 0.0))
+    if weights is None:
+        return data.one(data.n / np.sum(1.0 / data.x) if data.n > 1 else data.x[0])
+    _require(weights.n == data.n and np.all(weights.x > 0.0))
+    return data.one(np.sum(weights.x) / np.sum(weights.x / data.x))
+
+
+def _median(data: _Column) -> Any:
+    low, high = data.sorted[(data.n - 1) // 2], data.sorted[data.n // 2]
+    return data.one((low + high) / 2 if data.n % 2 == 0 else high)
+
+
+def _median_low(data: _Column) -> Any:
+    return data.one(data.sorted[(data.n - 1) // 2])
+
+
+def _median_high(data: _Column) -> Any:
+    return data.one(data.sorted[data.n // 2])
+
+
+def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> Any:
+    x, of_data, found = data.sorted, data.n, []
+    _require(type(n) is int and n > 0 and of_data > 1 and method in ("inclusive", "exclusive"))
+    for i in range(1, n):
+        if method == "inclusive":
+            j, part = divmod(i * (of_data - 1), n)
+        else:
+            j = min(max(i * (of_data + 1) // n, 1), of_data - 1)
+            j, part = j - 1, i * (of_data + 1) - j * n
+        found.append(data.one((x[j] * (n - part) + x[j + 1] * part) / n))
+    return found
+
+
+def _squares(data: _Column, center: Any, ddof: int) -> Any:
+    _require(data.n > ddof)
+    return np.var(data.x, ddof=ddof) if center is None else np.sum((data.x - center) ** 2) / (data.n - ddof)
+
+
+def _spread(data: _Column, center: Any, ddof: int) -> Any:
+    _require(data.n > ddof)
+    return number(np.std(data.x, ddof=ddof) if center is None else np.sqrt(_squares(data, center, ddof)))
+
+
+def _variance(data: _Column, xbar: Any = None) -> Any:
+    return data.one(_squares(data, xbar, 1))
+
+
+def _pvariance(data: _Column, mu: Any = None) -> Any:
+    return data.one(_squares(data, mu, 0))
+
+
+def _stdev(data: _Column, xbar: Any = None) -> Any:
+    return _spread(data, xbar, 1)
+
+
+def _pstdev(data: _Column, mu: Any = None) -> Any:
+    return _spread(data, mu, 0)
+
+
+def _deviations(x: _Column, y: _Column) -> tuple[Any, Any]:
+    _require(x.n == y.n > 1)
+    return x.x - x.mean(), y.x - y.mean()
+
+
+def _covariance(x: _Column, y: _Column) -> Any:
+    dx, dy = _deviations(x, y)
+    return number(np.sum(dx * dy) / (x.n - 1))
+
+
+def _correlation(x: _Column, y: _Column, method: str = "linear") -> Any:
+    _require(method == "linear")
+    dx, dy = _deviations(x, y)
+    size = np.sqrt(np.sum(dx * dx) * np.sum(dy * dy))
+    _require(size > 0.0)
+    return number(np.sum(dx * dy) / size)
+
+
+def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> Any:
+    dx, dy = (x.x, y.x) if proportional else _deviations(x, y)
+    _require(x.n == y.n > 1)
+    square = np.sum(dx * dx)
+    _require(square > 0.0)
+    slope = np.sum(dx * dy) / square
+    intercept = 0.0 if proportional else number(y.mean() - slope * x.mean())
+    found: Any = sys.modules["statistics"].LinearRegression
+    return found(slope=number(slope), intercept=intercept)
+
+
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    f.__name__[1:]: f for f in (
+        _correlation, _covariance, _fmean, _geometric_mean, _harmonic_mean, _linear_regression, _mean, _median,
+        _median_high, _median_low, _pstdev, _pvariance, _quantiles, _stdev, _variance,
+    )
+}  # fmt: skip
+
+
+def average(theirs: FunctionType) -> Callable[..., Any]:
+    """What traced code calls in the place of a function of `statistics`."""
+    formula, by_value = _FORMULAS.get(theirs.__name__), valued(theirs)
+    signature = inspect.signature(theirs)
+
+    @functools.wraps(theirs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)  # a TypeError is Python's
+        known = given.arguments
+        known.update({k: _listed(x) for k, x in known.items() if k in _DATA})
+        if formula is not None and any(map(_is_traced, known.values())):
+            try:
+                found = formula(**{k: _Column(x) if k in _DATA and x is not None else x for k, x in known.items()})
+                _require(_all_finite(found))
+            except _Elsewhere:
+                pass
+            else:
+                return found
+        return by_value(*given.args, **given.kwargs)
+
+    return call
+
+
+def _listed(x: Any) -> Any:
+    """The numbers of an iterable, which can be gone through again."""
+    return x if isinstance(x, Tracer | np.ndarray | list | tuple) or not hasattr(x, "__iter__") else list(x)
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, Tracer) or (isinstance(x, list | tuple) and any(isinstance(each, Tracer) for each in x))
+
+
+def _all_finite(found: Any) -> Any:
+    several = found if isinstance(found, list | tuple) else [found]
+    finite: Any = True
+    for x in several:
+        finite = ops.logical_and(finite, ops.isfinite(x)) if isinstance(x, Tracer) else finite
+    return finite

@@ -1,0 +1,331 @@
+"""Texts and bytes of values that are being differentiated, and what makes numbers of texts and bytes.
+
+Telling somebody of a value loses nothing. But a number that is read from a text again counts as a constant, so
+`float(str(x))` would have the derivative 0. Traces know which numbers the texts held that they made of values with a
+derivative; what comes back as one of these numbers, and has a derivative under way, is a `LostDerivativeError`. A text
+that rounds is no such text: rounding has the derivative 0.
+
+The functions that read are known by their names. What others read, such as parsers in C, is recognised where it joins
+the graph, if it has so many digits that no other number is like it; by its digits alone, if it is put together of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+import sys
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import lost, user_frame
+from tracegrad.ir import Node
+from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.sources.state_sources import Called
+
+__all__ = [
+    "EVALUATED", "PARSERS", "Spelling", "digesting", "handed_over", "is_rounded", "method_of", "numbers_in",
+    "parser_of", "reads", "require_none_read", "spell", "spells",
+]  # fmt: skip
+
+_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
+_SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)", re.DOTALL)
+_PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(?:\d+|\*)?(?:\.(\d+|\*))?[a-zA-Z]")
+# So many digits tell a float from its neighbours, or nearly so.
+_EXACT = 15
+_MOST = 1000  # of the elements of an array
+_UNLIKE = 9  # so many digits in a row are of one number alone
+
+
+# -- texts are made ------------------------------------------------------------------------------------------------
+class Spelling:
+    """A value of a trace, of which texts can be made."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return _text_of(self, "repr()", repr)
+
+    def __str__(self) -> str:
+        return _text_of(self, "str()", str)
+
+    def __format__(self, spec: str) -> str:
+        return _text_of(self, "format()", format, spec)
+
+    def _formatted(self, frame: Any) -> None:
+        x: Any = self
+        if not x.builder.open or not x.builder.here().knows(x):
+            return
+        value = x.builder.compute(x.node)
+        if _formats_exactly(frame.f_code):
+            spell(x, value)
+        elif x._comes_of_differentiated():
+            texts = [y for y in frame.f_code.co_consts if isinstance(y, str)]
+            x.builder.spelled.rounded.update(_formatted(texts, value.item()) if value.size == 1 else ())
+
+    def _comes_of_differentiated(self) -> bool:
+        x: Any = self
+        builder = x.builder.here()
+        while builder is not None:
+            if _reaches(x.node, set(builder.differentiated)):
+                return True
+            builder = builder.outer
+        return False
+
+
+def _reaches(wanted: Node, sources: set[Node]) -> bool:
+    """Whether one of these nodes has a part in a value, in whatever way but as a constant."""
+    seen, stack = set[Node](), [wanted]
+    while sources and stack:
+        node = stack.pop()
+        if node in sources:
+            return True
+        if node not in seen and node.op is not stop_gradient:
+            seen.add(node)
+            stack.extend(node.operands)
+    return False
+
+
+def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
+    value = x._plain(asked)
+    if isinstance(value, np.ndarray | np.generic):
+        _as_printed(x.builder)
+    text = make(value, *spec)
+    if not spec or _is_exact(*spec):
+        spell(x, value, text)
+    elif x._comes_of_differentiated():
+        x.builder.spelled.rounded.add(text)
+    return text
+
+
+def _formatted(texts: Sequence[str], value: Any) -> Iterator[str]:
+    """What the formats in some texts make of a value."""
+    for found in _PERCENT.finditer("\n".join(texts)):
+        with contextlib.suppress(TypeError, ValueError):  # one of something else
+            yield found.group() % value
+
+
+def _as_printed(builder: TraceBuilder) -> None:
+    """Texts of arrays, and of NumPy's numbers, are as NumPy is told to print."""
+    world: Any = builder.world
+    if builder.open and world.open and not world.once:
+        world.assume(Called(_print_options, ()), "items", [list, *_print_options()])
+
+
+def _print_options() -> list[Any]:
+    return [*np.get_printoptions().values()]
+
+
+def method_of(x: Any, value: Any, name: str) -> Any:
+    """A method of the value of a tracer, which is a number."""
+    if name == "hex":
+        spell(x, value)
+        frame = user_frame()
+        if frame is not None and "fromhex" in frame.f_code.co_names and x._is_differentiated():
+            raise lost("hex()")
+    return getattr(value, name)
+
+
+def spell(x: Any, value: Any, text: str = "") -> None:
+    """Code has been given a text, or bytes, from which the value of this tracer can be read again."""
+    builder = x.builder
+    if builder.open and builder.here().knows(x) and builder.here().has_derivative(x.node):
+        builder.spelled.update(numbers_in(value))
+        builder.spelled.update(_mentioned(text))
+
+
+def _is_exact(spec: str) -> bool:
+    found = _SPEC.fullmatch(spec)
+    if found is None:
+        return True
+    digits, kind = found.groups()
+    return not kind if digits is None else int(digits) >= _EXACT
+
+
+@functools.lru_cache(maxsize=1024)
+def _formats_exactly(code: CodeType) -> bool:
+    """Whether a format in the code has so many digits, or none of its formats is known."""
+    found = [digits for x in code.co_consts if isinstance(x, str) for digits in _PERCENT.findall(x)]
+    return not found or any(digits == "*" or (digits != "" and int(digits) >= _EXACT) for digits in found)
+
+
+# -- numbers are read ------------------------------------------------------------------------------------------------
+def _mentioned(text: str) -> set[float]:
+    """The sizes of the floats that stand in a text."""
+    return {float(x) for x in _NUMBER.findall(text)}
+
+
+def numbers_in(x: Any) -> Iterator[float]:
+    """The sizes of the floats in something that was read; those of complex numbers are of two."""
+    if isinstance(x, float | np.floating):
+        if math.isfinite(x):
+            yield abs(float(x))
+    elif isinstance(x, complex | np.complexfloating):
+        yield from numbers_in([x.real, x.imag])
+    elif isinstance(x, list | tuple):
+        for each in x:
+            yield from numbers_in(each)
+    else:
+        yield from numbers_in(_parts_of(x))
+
+
+def _parts_of(x: Any) -> tuple[Any, ...]:
+    if isinstance(x, np.ndarray):
+        return tuple(x.ravel()[:_MOST].tolist()) if x.dtype.kind in "fcO" else ()
+    if isinstance(x, Mapping):
+        return tuple(x.values())
+    # Decimals, and fractions.
+    return (float(x),) if hasattr(type(x), "as_integer_ratio") and not isinstance(x, int | np.integer) else ()
+
+
+def _spelled() -> set[float]:
+    """The numbers that have been spelled, if a derivative is under way."""
+    trace = current_trace()
+    return trace.spelled if trace is not None and trace.spelled and trace.derives() else set()
+
+
+def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Callable[..., Any]:
+    """A function that makes numbers of a text, or of bytes."""
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = real(*args, **kwargs)
+        spelled = _spelled()
+        if spelled and not spelled.isdisjoint(numbers_in(found)):
+            raise lost(f"{name or real.__name__} of {of}")
+        return found
+
+    return call
+
+
+# Classes of modules that are not imported for their sake.
+PARSERS = {"Decimal": "decimal", "Fraction": "fractions"}
+
+
+def parser_of(x: Any) -> Any:
+    """What traced code calls in the place of one of these classes; others as they are."""
+    if type(x) in (type, ABCMeta) and PARSERS.get(x.__name__) == x.__module__:
+        return reads(x)
+    return x
+
+
+def spells(text: str) -> bool:
+    """Whether a text holds a number that has been spelled, while a derivative is under way."""
+    spelled = _spelled()
+    return bool(spelled) and not spelled.isdisjoint(_mentioned(text))
+
+
+def is_rounded(text: str) -> bool:
+    """Whether a text holds one that rounds a value which comes of one that is being differentiated."""
+    trace = current_trace()
+    rounded = () if trace is None or not trace.derives() else trace.spelled.rounded
+    return any(text == each or ("." in each and each in text) for each in rounded)
+
+
+def handed_over(text: Any, to: str) -> None:
+    """A text is taken for code, or given to another process: what numbers that comes to is not known."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    if isinstance(text, str) and spells(text):
+        raise lost(f"{to} of a text")
+
+
+class _Digest:
+    """What `hashlib` makes a digest with, in traced code: of a text, something may be remembered by it."""
+
+    def __init__(self, real: Any):
+        self._real = real
+
+    def update(self, data: Any, /) -> None:
+        handed_over(data, "a digest")
+        self._real.update(data)
+
+    def copy(self) -> _Digest:
+        return _Digest(self._real.copy())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def digesting(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `hashlib` that makes digests."""
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for x in (*args, *kwargs.values()):
+            handed_over(x, "a digest")
+        return _Digest(real(*args, **kwargs))
+
+    return call
+
+
+def _eval(source: Any, globals: Any = None, locals: Any = None, /) -> Any:
+    handed_over(source, "eval")
+    return eval(source, *_spaces(globals, locals))
+
+
+def _exec(source: Any, globals: Any = None, locals: Any = None, /, **closure: Any) -> None:
+    handed_over(source, "exec")
+    exec(source, *_spaces(globals, locals), **closure)
+
+
+def _spaces(globals: Any, locals: Any) -> tuple[Any, Any]:
+    """The namespaces that code is evaluated in: those of the caller, if none are given."""
+    caller = sys._getframe(2)
+    if globals is None:
+        return caller.f_globals, caller.f_locals if locals is None else locals
+    return globals, globals if locals is None else locals
+
+
+def _compile(source: Any, *args: Any, **kwargs: Any) -> Any:
+    handed_over(source, "compile")
+    return compile(source, *args, **kwargs)
+
+
+# By their names, what stands for built-in functions.
+EVALUATED: dict[str, Any] = {
+    f.__name__: functools.wraps(f)(ours) for f, ours in ((eval, _eval), (exec, _exec), (compile, _compile))
+}
+
+
+# -- numbers join the graph ------------------------------------------------------------------------------------------
+def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any]) -> None:
+    """Raise if constants of the graph, from some node on, can only be numbers that were read from a text."""
+    rare = set(filter(_is_rare, builder.spelled))
+    if not rare:
+        return
+    nodes = builder.nodes[start:]
+    constants = [x for node in nodes for x in (*node.inputs, *dict(node.params).values()) if is_literal(x)]
+    constants += [x for x in outputs if is_literal(x)]
+    arrays = [c.array for c in builder.captures.values() if c.source is None]
+    parts = {digits for x in rare for digits in _parts_of_digits(x)}
+    by_digits = parts and any(_digits(x) in parts for x in constants)
+    if by_digits or not rare.isdisjoint(numbers_in([*constants, *arrays])):
+        raise lost("what reads a text")
+
+
+def _parts_of_digits(x: float) -> list[str]:
+    """All digits of a float, and those behind the point, if no other number has them by accident."""
+    whole = _digits(x)
+    behind = _digits(float(f"0.{text.partition('.')[2]}")) if "e" not in (text := repr(x)) else ""
+    return [digits for digits in (whole, behind) if len(digits) >= _UNLIKE]
+
+
+def _digits(x: Any) -> str:
+    """The digits of a number, wherever its point stands, but for those that are rounded when it is put together."""
+    if isinstance(x, bool | complex) or not abs(x) < 1e300:
+        return ""
+    return f"{abs(x):.13e}".partition("e")[0].replace(".", "").strip("0")
+
+
+def _is_rare(x: float) -> bool:
+    """Whether a number is met again by no accident: code has simple fractions, and such of pi, as constants."""
+    simple = [y * k for y in (x, x * x, x / math.pi, x / math.e) for k in range(1, 61)]
+    return not any(abs(y - round(y)) <= 1e-15 * y for y in simple) and 1e-300 < x < 1e300

@@ -1,0 +1,487 @@
+"""Tracers: what a traced function computes with in the place of arrays and Python numbers.
+
+A tracer is a box that holds a node of the trace's graph. NumPy's operators, methods and functions on it record nodes
+(`numpy_api`); a value that Python code asks for is the value of the call being traced, and leaves a guard.
+
+In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result
+of basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update
+of the base computes its live views again. What is a view and what a copy NumPy decides by the layout in memory, which
+each tracer knows (`tracegrad.trace.builder.layout`). Arrays from outside (arguments, captured arrays) are updated in
+the same way; what has become of them is written into the caller's arrays by each call
+(`tracegrad.trace.effects.effects`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located
+from tracegrad.ir import Node, Value
+from tracegrad.numpy_api.faces import has
+from tracegrad.numpy_api.memory import Flags
+from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.ops import Level, Op
+from tracegrad.ops.core.forms import Reshape
+from tracegrad.ops.core.memory_order import StandIn, arranged, has_order, is_row_major, laid_out, view_by
+from tracegrad.ops.elementwise.table import less_equal
+from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, transpose
+from tracegrad.trace.builder import hooks
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.values.differentiated_keys import Key
+from tracegrad.trace.values.display import Unknown, is_watched
+from tracegrad.trace.values.text_conversions import Spelling, method_of
+from tracegrad.trace.values.views import Origin, itself, replayed, require_not_apart, require_whole
+
+__all__ = ["Tracer"]
+
+_OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
+
+
+class Tracer(Key, Spelling, ArrayMethods, Value):
+    """An array of the call being traced."""
+
+    __slots__ = (
+        "__weakref__", "asks", "frozen", "is_array", "known", "origin", "outside", "stand_in", "starts", "views",
+    )  # fmt: skip
+    builder: TraceBuilder
+    _tracks_views = True
+
+    def __init__(self, builder: TraceBuilder, node: Node):
+        self.builder, self.node = builder, node
+        self.frozen = ""
+        self.is_array = False  # of a value without axes: whether it is an array to NumPy, and no scalar
+        self.origin: Origin | None = None
+        self.views: Any = ()
+        # How the array lies in memory: in row-major order, or as the stand-in does; and the inputs that decide it.
+        self.stand_in: StandIn | None = None
+        self.asks = 0
+        self.starts: tuple[tuple[Tracer, int], ...] = ()  # of a window, until it is a view: where it lies
+        self.outside = False
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        builder = self.builder
+        while builder.inner is not None:
+            builder = builder.inner
+        result = builder.emit(op, operands, params)
+        if not builder.makes_views:
+            return result
+        if op.aliases:
+            return operands[0]._aliased(op, params, result)
+        if type(result) is not tuple and len(result.node.aval.shape) < 2:
+            return result  # there is but one way in which that lies in memory
+        asks, odd = 0, False
+        for x in operands:
+            if isinstance(x, Tracer):
+                asks |= x.asks
+                odd = odd or x.stand_in is not None or x.origin is not None
+        if (asks or odd) and op.order != "C":
+            if odd:
+                self._lay_out(op, operands, params, result)
+            for each in result if type(result) is tuple else (result,):
+                each.asks = asks
+        return result
+
+    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+        """The value in the call being traced; the trace then holds only for calls with the same answer."""
+        watched = self.builder.open and is_watched()
+        return self.builder.compute(self.node) if watched else self.builder.observe(self, asked)
+
+    # -- questions -------------------------------------------------------------------------------
+    def _plain(self, asked: str) -> Any:
+        """The value as traced code would hold it: an ndarray, a NumPy scalar or a Python number."""
+        if not self.builder.open or (asked == "repr()" and not self.builder.here().knows(self)):
+            return self.shown()
+        return self._like(self.concrete(asked))
+
+    def shown(self) -> Any:
+        """The value in the call being traced, for people: no guard is left."""
+        if not self.builder.here().knows(self):
+            return Unknown(f"{type(self).__name__}({self.aval})")
+        return self._like(self.builder.compute(self.node))
+
+    def _like(self, value: np.ndarray[Any, Any]) -> Any:
+        return value.item() if self.weak else value if self.shape or self.is_array else value[()]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self.shape and self.builder.world.once and not self._is_differentiated() and self.builder.here().knows(self):
+            return np.array(self.builder.compute(self.node), dtype)  # of one call, whose elements these are
+        if self.shape or self._is_differentiated():
+            return super().__array__(dtype, copy)
+        return np.asarray(self.concrete("the value"), dtype or self.dtype)
+
+    def _is_differentiated(self) -> bool:
+        return self.builder.here().has_derivative(self.node)
+
+    def _python_number(self, asked: str) -> Any:
+        x = reshape(self, shape=()) if self.shape else self
+        if self.dtype == np.uint64 and not self.builder.here().holds(less_equal(x, 2**63 - 1)):
+            return super()._python_number(asked)
+        wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool", "c": "complex128"}[self.dtype.kind]
+        x = x if x.dtype == wanted else cast(x, dtype=wanted)
+        return x.builder.python_number(x.node)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        if self.dtype.kind == "b" and not self.weak:
+            raise TypeError("type numpy.bool doesn't define __round__ method")
+        whole = ndigits is None and not self.shape and not self.is_array
+        return round(self.item()) if whole else super().__round__(ndigits)
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of NumPy's scalars that computes a value: on that of the call."""
+        kind = self.dtype.type
+        if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
+            of_float = name == "is_integer" and self.dtype.kind == "f"
+            return self.item().is_integer if of_float else method_of(self, self.concrete(f"{name}()")[()], name)
+        has(self, name)  # or it is not known whether it has
+        owner = kind.__name__ if self._immutable_scalars and not self.shape else "numpy.ndarray"
+        raise AttributeError(f"'{owner}' object has no attribute {name!r}")
+
+    def __copy__(self) -> Any:
+        return self._weakened(self._alias()) if self.weak else self.copied()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
+    def _known(self) -> np.ndarray[Any, Any] | None:
+        return self.builder.constant(self)
+
+    def _lift(self, x: Any) -> Any:
+        return self.builder.here().lift(x)
+
+    def _entered(self, tensor: Any) -> Any:
+        """What stands for a Tensor with this array in the region under way, if there is one."""
+        return self.builder.here().entered(tensor)
+
+    def _stand_in(self, tensor: Any) -> Any:
+        """What stands for a Tensor from outside in this trace."""
+        return self.builder.tensors.of(tensor)
+
+    def _grad_of(self, stand_in: Any) -> Any:
+        return self.builder.tensors.grad_of(stand_in)
+
+    def _in_region(self) -> bool:
+        """Whether a region is under way, whose graph lives on when its trace is gone."""
+        return self.builder.here().outer is not None
+
+    def _closed_rule(self, *call: Any) -> Any:
+        return self.builder.here().closed_rule(*call)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not self.shape and not self.is_array:
+            raise TypeError(f"'{type(self.dtype.type()).__name__}' object does not support item assignment")
+        super().__setitem__(index, value.stored(self.dtype) if hasattr(value, "stored") else value)
+
+    def stored(self, dtype: np.dtype[Any]) -> Any:
+        """What is put into an array of this dtype where this is."""
+        return self
+
+    def _span(self, index: Any) -> Any:
+        """What an index with numbers of a loop for bounds means, if it does; else None."""
+        if not _may_be_of_sizes(index):
+            return None
+        return hooks.ragged_arrays().item(self, index)
+
+    def _with_span(self, index: Any, value: Any) -> Any:
+        """This array with `value` at an index, if a size in that is a number of a loop; else None."""
+        if getattr(value, "level", None) is not Level.SPAN and not _may_be_of_sizes(index):
+            return None
+        return hooks.ragged_arrays().with_item(self, index, value)
+
+    # -- views and updates in place --------------------------------------------------------------
+    @property
+    def _immutable_scalars(self) -> bool:  # type: ignore[override]
+        return not self.is_array
+
+    def join(self) -> Any:
+        """This array, which is in the graph (see `tracegrad.trace.values.constant_array`)."""
+        return self
+
+    def zero_d(self) -> Any:
+        if self.is_array or self.shape:
+            return self
+        out = self if self.origin is not None else Tracer.copied(self)
+        out.is_array = True
+        return out
+
+    def kept(self, result: Any) -> Any:
+        return result.zero_d() if (self.shape or self.is_array) and not result.shape else result
+
+    def copied(self) -> Any:
+        """A copy, of the same kind."""
+        out = self._alias()
+        out.is_array = self.is_array
+        return out
+
+    def _alias(self) -> Tracer:
+        """The same value as another array, which lies in memory as this one does."""
+        builder = self.builder.here()
+        if builder is not self.builder:
+            return Tracer(builder, builder.lift(self).node)
+        made = Tracer(builder, self.node)
+        made._arrange("K", self)
+        return made
+
+    def _arrange(self, order: Any, *like: Tracer) -> None:
+        """Let this new array have its elements in this order (see `tracegrad.ops.core.memory_order.arranged`)."""
+        if order == "C" or len(self.shape) < 2:
+            return
+        for x in like if order != "F" else ():
+            self.asks |= x.asks
+        if isinstance(order, tuple) or order == "F" or not like[0]._is_plain():
+            strides = arranged(order, self.shape, self.dtype, *[x._place() for x in like])
+            self.stand_in = None if strides is None else self.builder.memory.place(self.shape, self.dtype, strides)
+
+    def _aliased(self, op: Op, params: dict[str, Any], result: Any) -> Any:
+        """The result of an op, or the several, as views of this array where NumPy makes views of it."""
+        if self.builder.inner is not None:
+            own: Tracer = self.builder.here().lift(self)
+            return own._aliased(op, params, result)
+        if not self.shape and not self.is_array and isinstance(op.form, Reshape):
+            return result  # an array is made of a scalar
+        several = type(result) is tuple
+        asks = self.asks if isinstance(op.form, Reshape) else 0
+        whole = self.stand_in is None and (self.origin is None or not self.origin.shared)
+        if whole and (op.put is None or isinstance(op.form, Reshape)):
+            places: Any = None  # found when it is asked for
+        else:
+            places = view_by(op, params, self._place())
+            if places is None:
+                return self._registered(result, None, asks, shared=False)
+        if several:
+            puts = [op.put and partial(op.put, **params, number=k) for k in range(len(result))]
+            places = places or [None] * len(result)
+            return tuple([self._registered(x, put, asks, at) for x, put, at in zip(result, puts, places)])
+        return self._registered(result, op.put and partial(op.put, **params), asks, places)
+
+    def _viewed(self, result: Any, put: Callable[[Any, Any], Any] | None, lying: Any = None) -> Any:
+        """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view.
+        `lying` of this array is where that lies in memory."""
+        if self.builder.inner is not None:
+            own: Tracer = self.builder.here().lift(self)
+            return own._viewed(result, put, lying)
+        if not self.shape and not self.is_array:
+            return result
+        origin, place = result.origin, None
+        if lying:
+            place = lying(self._place())
+        elif result.stand_in is not None or origin is None or origin.base is not self or origin.put is None:
+            place = (self if origin is None and not result.starts else result)._place()[...]
+        root = result._root()  # where there is no place, that of a reshape is found when it is asked for
+        starts = root.starts if root is not self._root() else ()
+        return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)
+
+    def _windowed(self, result: Any, starts: tuple[Any, ...], step: tuple[int, ...]) -> Any:
+        """`result`, elements of this array from `starts` on, which lies as those from the first ones on: the places
+        that are computed say how far from there (see `moves`)."""
+        if self.builder.inner is not None:
+            return result
+        known = [0 if isinstance(a, Tracer) else a for a in starts]
+        ends = [a + (n - 1) * s + 1 if n else a for a, n, s in zip(known, result.shape, step)]
+        whole: Any = tuple(map(slice, known, ends, step))
+        result.stand_in = self._place()[whole]
+        strides = self._place().strides
+        result.starts = tuple([(a, size) for a, size in zip(starts, strides) if isinstance(a, Tracer)])
+        return result
+
+    def moves(self) -> list[tuple[Tracer, int]]:
+        """The computed places on the way from the array that this is a view of, and by how many bytes a step of each
+        moves the view from where it is taken to lie."""
+        found: list[tuple[Tracer, int]] = []
+        x = self
+        while x.origin is not None and x.origin.shared:
+            found += x.origin.starts
+            x = x.origin.base
+        return found
+
+    def _registered(self, view: Tracer, put: Any, asks: int, place: StandIn | None = None, shared: bool = True,
+                    starts: tuple[tuple[Tracer, int], ...] = ()) -> Any:  # fmt: skip
+        """`view`, with this array as its origin, at this place."""
+        if shared or asks:
+            view.origin = Origin(self, put, self.node, view.node, asks, shared, starts)
+            self._add_view(view)
+        view.frozen = self.frozen if shared else ""
+        view.stand_in, view.asks = (place if shared else view.stand_in), self.asks
+        return view
+
+    def _add_view(self, view: Tracer) -> None:
+        known = self.views
+        if not known:
+            self.views = [weakref.ref(view)]
+            return
+        if len(known) & (len(known) - 1) == 0:  # now and then, so that many live views do not cost their square
+            known[:] = [r for r in known if r() is not None]
+        known.append(weakref.ref(view))
+
+    # -- the layout in memory ----------------------------------------------------------------------
+    def lie_as(self, other: Tracer) -> None:
+        """Stand for what `other` stands for, in the same memory."""
+        self.asks = other.asks
+        self.stand_in = other.stand_in if other.origin is None else other._place()
+
+    def _place(self) -> StandIn:
+        """The stand-in of this array."""
+        if self.stand_in is None:
+            origin = self.origin
+            if origin is None or not origin.shared:
+                self.stand_in = self.builder.memory.place(self.shape, self.dtype)
+            elif origin.put is None:
+                self.stand_in = np.broadcast_to(origin.base._place(), self.shape)
+            else:
+                self.stand_in = origin.base._place().reshape(self.shape)
+        return self.stand_in
+
+    def _is_plain(self) -> bool:
+        """Whether nothing needs to be known but that the array is in row-major order: it is not repeated either."""
+        return self.stand_in is None and (self.origin is None or not self.origin.shared or self.origin.put is not None)
+
+    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
+        """Let the result of the op, or the several, lie in memory as NumPy has it."""
+        known = [x for x in operands if isinstance(x, Tracer)]
+        if op.order == "picked":  # of the first, along whose repeated axes neighbours are the same element
+            known = known[:1] if known[0] is operands[0] else []
+            if not known or known[0]._is_plain():
+                return
+        elif all(x._is_plain() or (op.order != "joined" and is_row_major(x._place())) for x in known):
+            return
+        for each in result if type(result) is tuple else (result,):
+            strides = laid_out(op.order, [x._place() for x in known], params, each.aval)
+            each.stand_in = strides and self.builder.memory.place(each.shape, each.dtype, strides)
+
+    def _laid(self, order: Any, *like: Any) -> Any:
+        builder = self.builder.here()
+        made = Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
+        made.is_array = self.is_array
+        made._arrange(order, *like)
+        return made
+
+    def _in_order(self, order: str) -> Any:
+        """This array if its elements have this order in memory, else a copy: what it is may depend on inputs."""
+        if not self.asks or self.builder.inner is not None:
+            return self if has_order(self._place(), order) else self._laid(order, self)
+        if has_order(self._place(), order):
+            same = Tracer(self.builder, self.node)
+            same.is_array = self.is_array
+            return self._registered(same, itself, self.asks, self._place()[...])
+        return self._registered(self._laid(order, self), None, self.asks, None, shared=False)
+
+    def in_memory(self, order: tuple[int, ...]) -> Any:
+        """This array with its axes in this order, which is that in memory: the array that it is a view of, perhaps."""
+        base = None if self.origin is None or not self.origin.shared else self.origin.base
+        if base is not None and base.shape == tuple([self.shape[k] for k in order]):
+            there, here = base._place(), self._place()
+            if there.flags.c_contiguous and there.ctypes.data == here.ctypes.data:
+                return base
+        return transpose(self.builder.lift(self), perm=order)
+
+    def _sealed(self) -> Any:
+        self.stand_in = self._place()[...]
+        self.stand_in.flags.writeable = False
+        return self
+
+    def _root(self) -> Tracer:
+        """The array that this is a view of, or itself."""
+        found = self
+        while found.origin is not None and found.origin.shared:
+            found = found.origin.base
+        return found
+
+    def _compares(self) -> None:
+        self.builder.world.compares()
+
+    def _lying(self, *xs: Any) -> list[StandIn]:
+        roots = {id(x): x for x in (y._root() for y in xs)}
+        if sum(x.outside for x in roots.values()) > 1:
+            raise UnsupportedError(located("whether two arrays from outside share memory is not known while tracing"))
+        if len(xs) > 1 and any(x.moves() for x in xs):
+            raise UnsupportedError(
+                located("whether arrays share memory is not known where a traced number is an index")
+            )
+        for x in xs:
+            require_whole(x)
+            self.builder.memory.ask(x.asks)
+        return self._places(*xs)
+
+    def _places(self, *xs: Any) -> list[StandIn]:
+        return [x._place() for x in xs]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The bytes from one element to the next along each axis."""
+        return self._lying(self)[0].strides
+
+    @property
+    def flags(self) -> Any:
+        """What NumPy tells of the memory of the array."""
+        root = self._root()
+        return Flags(self._lying(self)[0], root is self, root.outside, self)
+
+    @property
+    def base(self) -> Any:
+        """The array that this is a view of, or None."""
+        root = self._lying(self) and self._root()
+        if root is self and self.outside:
+            raise UnsupportedError(located("the base of an array from outside is not known while tracing"))
+        return None if root is self else root
+
+    def _assign(self, new: Any) -> None:
+        """Become `new`, as an update in place makes it."""
+        if self.builder.inner is not None:
+            self.builder.here().lift(self)._assign(new)  # which is refused
+        odd = self.stand_in is not None or self.origin is not None
+        if self.frozen is READ_ONLY or (odd and not self._place().flags.writeable):
+            raise ValueError(READ_ONLY)
+        if self.frozen:
+            how = "x = x.copy(), of a Tensor x = x.clone()"
+            raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first ({how})"))
+        new = self.builder.lift(np.asarray(new)[()] if is_literal(new) else new)
+        if new.dtype != self.dtype:
+            new = cast(new, dtype=self.dtype.name)
+        if new.shape != self.shape:
+            try:
+                new = broadcast_to(new, shape=self.shape)
+            except ShapeError as error:
+                raise ShapeError(located(f"in-place update of an array of shape {self.shape}: {error}")) from None
+        self._become(new.node, None)
+
+    def _become(self, node: Node, writer: Tracer | None) -> None:
+        """Hold `node`, and bring that to the base and to the live views; not to `writer`, which has it already."""
+        require_not_apart(self)
+        self.node = node
+        for reference in self.views:
+            view = reference()
+            if view is not None and view is not writer:
+                view._become_again()
+        if self.origin is not None:
+            base = self.origin.base
+            self.builder.memory.ask(self.origin.asks)
+            if self.origin.shared:
+                assert self.origin.put is not None
+                base._become(self.origin.put(base, self).node, self)
+
+    def _become_again(self) -> None:
+        """Compute the view anew from its changed base, and its own views."""
+        assert self.origin is not None
+        self.builder.memory.ask(self.origin.asks)
+        if not self.origin.shared:
+            return
+        self.node = replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)
+        for reference in self.views:
+            view = reference()
+            if view is not None:
+                view._become_again()
+
+
+def _may_be_of_sizes(index: Any) -> bool:
+    """Whether an index has slices or masks that are not known."""
+    for x in index if type(index) is tuple else (index,):
+        if isinstance(x, Tracer) and x.node.aval.dtype.kind == "b" and x.node.aval.shape:
+            return True
+        if type(x) is slice and (isinstance(x.start, Tracer) or isinstance(x.stop, Tracer)):
+            return True
+    return False

@@ -1,0 +1,266 @@
+"""Functions of `functools.lru_cache` in traced code: their caches are asked at each call.
+
+So an answer is what Python's cache has, whatever the function reads has become since; what the function does, it does
+when the cache does not know the answer. Traced numbers are asked for, as keys of dicts are. Only where that would cost
+a derivative, or where nothing can be told from the cache since the function depends on nothing else, does the function
+run on the traced number itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.ops import Carrier
+from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies.opaque_state import is_constant
+from tracegrad.trace.sources.class_patching import CACHED
+from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
+from tracegrad.trace.sources.sources import Names, Source
+from tracegrad.trace.values.text_conversions import spells
+from tracegrad.trace.world.mutation_snapshots import Unseen, assigned_by
+from tracegrad.trace.world.reachable_writes import Written, variables
+
+__all__ = ["Cached", "cached"]
+
+
+class Cached(Source):
+    """What a function with a cache, the parent, answers to the arguments, and those by keyword, in `name`."""
+
+    __slots__ = ()
+    acts = True
+
+    @property
+    def key(self) -> Hashable:
+        args, kwargs = self.name
+        return Cached, id(self.parent), tuple(map(_key, args)), tuple([(k, _key(x)) for k, x in kwargs.items()])
+
+    def read(self) -> Any:
+        args, kwargs = self.name
+        try:
+            return self.parent(*args, **kwargs)
+        except Exception as error:  # the function raises it again where it is called
+            raise LookupError(str(error)) from None
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        args, kwargs = self.name
+        given = [*map(repr, args), *(f"{k}={x!r}" for k, x in kwargs.items())]
+        return f"{self.parent.__name__}({', '.join(given)})"
+
+
+class Remembered(Cached):
+    """What the cache of a function has, which is asked only if it surely has that: the function may change something.
+
+    A cache forgets what it has where it is full and takes something else, and where it is emptied, which begins its
+    counts anew.
+    """
+
+    __slots__ = ("_misses", "_total")
+
+    def __init__(self, parent: Any, name: Any):
+        super().__init__(parent, name)
+        self._note()
+
+    def _note(self) -> None:
+        info = self.parent.cache_info()
+        self._misses, self._total = info.misses, info.hits + info.misses
+
+    def read(self) -> Any:
+        info = self.parent.cache_info()
+        has_room = info.maxsize is None or info.currsize < info.maxsize
+        known = _has(self.parent, *self.name)
+        if known is None:
+            known = info.hits + info.misses >= self._total
+        if not known or not (info.misses == self._misses or has_room):
+            raise LookupError(f"the cache of {self.parent.__name__} may have forgotten an answer")
+        answer = super().read()
+        self._note()
+        return answer
+
+
+def _has(fun: Any, args: Any, kwargs: Any) -> bool | None:
+    """Whether the cache of a function has an answer; None where nobody can tell who does not ask it."""
+    if kwargs or fun.cache_parameters()["typed"]:
+        return None
+    size = fun.cache_info().currsize
+    caches = [x for x in gc.get_referents(fun) if type(x) is dict and x is not fun.__dict__ and len(x) == size]
+    key = args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
+    return key in caches[0] if len(caches) == 1 else None
+
+
+def _key(x: Any) -> Hashable:
+    if type(x) is tuple:
+        return tuple, *map(_key, x)
+    return type(x), x if isinstance(x, shadow.VALUES) else id(x)
+
+
+class _Inside(Exception):
+    """What has come from the trace itself is no key of a cache."""
+
+
+def cached(real: Any, within: Source, world: Any) -> Any:
+    """What stands for a function with a cache, given where the function in it is found."""
+
+    @functools.wraps(real.__wrapped__)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not world.open:
+            return real(*args, **kwargs)
+        every = (*args, *kwargs.values())
+        told = any(_state(real, every))
+        try:
+            given = _given(args, kwargs, world, told)
+        except _Inside:
+            inside = _run(world, real, within, args, kwargs)
+            if _is_value(inside):
+                return inside
+            try:  # else it is the object that the cache has, which may be changed, or is another's to change
+                given = _given(args, kwargs, world, True)
+            except _Inside:
+                return inside
+        answer, kind = _answer(world, real, *given)
+        return world.translate(answer, kind(real, given))
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise world.builder.gives_up(f"the cache of {real.__name__} is looked at or emptied")
+
+    vars(call).update(cache_info=real.cache_info, cache_clear=real.cache_clear)
+    if not world.once:
+        vars(call).update(cache_info=refused, cache_clear=refused)
+    world.enter(real, call)
+    vars(call).update(__wrapped__=world.translate(real.__wrapped__, within))
+    return call
+
+
+def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Cached]]:
+    """What the cache, or else the function, answers outside of the trace, and how it is asked again."""
+    name = real.__name__
+    if world.changed and Written(world).may_be_reached([real, *args, *kwargs.values()]):
+        raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
+    if world.once:
+        return real(*args, **kwargs), Cached
+    # Before it is known whether a call comes here, its guards have asked.
+    acts = any(x for *_, x in _state(real, (*args, *kwargs.values())))
+    kind = Remembered if acts and world.builder.guards else Cached
+    missed, held, beside = real.cache_info().misses, world.held(), Unseen()
+    for fun in _reached(real):
+        beside.watch(fun)
+    try:
+        with world.builder.aside():
+            answer = real(*args, **kwargs)
+    except Exception as error:  # whatever it is, no cache keeps it: the call does all that again
+        beside.restore()
+        raise world.builder.gives_up(f"{name}, which has a cache, raises {type(error).__name__}") from error
+    changed = [g for g in held if not g.holds()] if real.cache_info().misses != missed else []
+    if changed:
+        raise world.builder.gives_up(f"{name}, which has a cache, changes {changed[0].source}, which was read before")
+    return answer, kind
+
+
+def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
+    """Run the function in the trace."""
+    before = world.writes.places()
+    answer = world.translate(real.__wrapped__, within)(*args, **kwargs)
+    if world.writes.places() != before and not world.once:
+        raise world.builder.gives_up(f"{real.__name__} changes something, which its cache keeps from happening again")
+    return answer
+
+
+def _given(args: Any, kwargs: Any, world: Any, told: bool) -> tuple[Any, dict[str, Any]]:
+    return _outside(args, world, told), {k: _outside(x, world, told) for k, x in kwargs.items()}
+
+
+def _outside(x: Any, world: Any, told: bool) -> Any:
+    """What the cache is given for one of the arguments; `_Inside` if that must not get there. A traced number is asked
+    for if something can be `told` from the cache that cannot from the function."""
+    if isinstance(x, Carrier):
+        return _asked(x, told)
+    if isinstance(x, shadow.VALUES):
+        if isinstance(x, str) and spells(x):
+            raise _Inside  # where it is seen what becomes of it
+        return x
+    if type(x) is tuple:
+        return tuple([_outside(y, world, told) for y in x])
+    if type(x).__hash__ is None:
+        hash(shadow.unshadowed(x))  # raises what Python raises
+    found = shadow.unshadowed(x)
+    if found is x:
+        found = world.real_of(x)
+    if found is x and (isinstance(x, types.FunctionType) or tree.is_node(x) or shadow.is_user_object(x)):
+        raise _Inside
+    return found
+
+
+def _asked(x: Any, told: bool) -> Any:
+    builder = getattr(x, "builder", None)
+    if builder is None:
+        raise _Inside
+    if x.shape or x.is_array:
+        hash(x)  # raises too
+    here = builder.here()
+    if not here.knows(x) or here.has_derivative(x.node) or not told:
+        raise _Inside
+    return x._plain("hash()")
+
+
+def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
+    """What a function may read that can change, its own cache included: where it is, if it is in a variable, and what;
+    and whether the function may change something by it."""
+    yield from ((None, x, True) for x in args if not _is_immutable(x))
+    for fun in _reached(real):
+        defaults = (*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values())
+        yield from ((None, x, True) for x in defaults if not _is_immutable(x))
+        assigned = {name for _, name in assigned_by(fun.__code__)}
+        for source, value in variables(fun):
+            if value is real:
+                yield source, None, False
+            elif not _is_function(value) and not _is_code(value):
+                yield source, value, source.name in assigned or not isinstance(value, (*shadow.VALUES, np.ndarray))
+
+
+def _is_value(x: Any) -> bool:
+    """Whether nobody can tell an answer from another one that is equal to it."""
+    if type(x) is tuple:
+        return all(map(_is_value, x))
+    if isinstance(x, Carrier):
+        number: Any = x
+        return not (number.shape or number.is_array)
+    return isinstance(x, (type, *shadow.VALUES))
+
+
+def _is_immutable(x: Any) -> bool:
+    return all(map(_is_immutable, x)) if type(x) is tuple else isinstance(x, (*shadow.VALUES, Carrier))
+
+
+def _reached(real: Any) -> list[types.FunctionType]:
+    """The functions of the user's that a function may run: itself, and those that it names."""
+    found: dict[types.FunctionType, None] = {}
+    waiting = [real]
+    while waiting:
+        fun = waiting.pop()
+        fun = getattr(fun, "__wrapped__", fun)
+        if isinstance(fun, types.FunctionType) and fun not in found:
+            found[fun] = None
+            waiting += [value for _, value in variables(fun) if _is_function(value)]
+    return list(found)
+
+
+def _is_function(x: Any) -> bool:
+    return is_user_function(x) or isinstance(x, CACHED)
+
+
+def _is_code(x: Any) -> bool:
+    if isinstance(x, types.ModuleType):
+        return not is_user_module(x)
+    if isinstance(x, type):
+        return not is_user_code(x)
+    return not isinstance(x, np.ndarray) and is_constant(x)

@@ -1,0 +1,137 @@
+"""What a function remembers by the value that it had it for: `if np.array_equal(x, self.last): return self.value`.
+
+Where the array is what is being differentiated, and nothing of the result depends on it, the derivative is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import lost
+from tracegrad.ir import Node
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_not,
+    not_equal,
+    subtract,
+)
+from tracegrad.ops.shape.linear import full
+from tracegrad.trace.builder.abort import TURN_BY_TURN
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.sources.sources import CALLS, Source
+
+__all__ = ["note_written", "require_not_remembered"]
+
+
+# By the functions, the keys of the places that traces of them have written to.
+_WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
+
+
+def note_written(function: Any, places: Collection[Hashable]) -> None:
+    """A trace of a function writes to these places."""
+    if places:
+        with contextlib.suppress(TypeError):  # of what cannot be referred to weakly
+            _WRITTEN.setdefault(function, set()).update(places)
+
+
+def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[Any]) -> None:
+    """Raise if one of the questions from number `asked` on was answered by what is being differentiated having the
+    elements of something from outside, and none of the outputs has a derivative, or one is computed from what the
+    function itself has left outside, in an earlier call."""
+    partly = any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs)
+    if partly and not _reads_own(builder, outputs):
+        return
+    outside = _Outside(builder)
+    for guard in builder.guards[asked:]:
+        if guard.seen.dtype.kind == "b" and guard.seen.size and _compares(outside, guard.node, bool(guard.seen.all())):
+            rest = "what else depends on it is not all" if partly else "nothing else depends on it"
+            raise lost(
+                "a result that is remembered for these elements",
+                f"has no derivative in the value that is being differentiated, and {rest}",
+            )
+
+
+def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
+    """Whether outputs are computed from numbers that the function has written in another call."""
+    call = CALLS.call
+    try:
+        written = _WRITTEN.get(call.function) if call is not None else None
+    except TypeError:
+        written = None
+    if not written:
+        return False
+    needed, stack = set[Node](), [x.node for x in outputs if not is_literal(x)]
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack += node.operands
+    captured = [c for c in builder.captures.values() if c.node in needed and c.node.aval.dtype.kind in "fc"]
+    sources = [c.source for c in captured if c.source is not None]
+    sources += [g.source for g in builder.world.guards_on_floats()]
+    return any(place.key in written for x in sources for place in _way(x))
+
+
+def _way(source: Source) -> Iterator[Source]:
+    """A place, and those on the way to it."""
+    while isinstance(source, Source):
+        yield source
+        source = source.parent
+
+
+class _Outside:
+    """What a trace has read from outside: the nodes of arrays, and numbers."""
+
+    def __init__(self, builder: TraceBuilder):
+        self.builder = builder
+        self.numbers = builder.world.numbers_read()
+        self.arrays = builder.world.natives.arrays
+        self.nodes = {c.node for c in builder.captures.values() if c.source is not None or self._is_known(c.array)}
+
+    def _is_known(self, x: Any) -> bool:
+        """Whether it is an array, or a number of NumPy's, that a class has."""
+        return x is not None and (any(x is y for y in self.arrays) or (x.ndim == 0 and x.item() in self.numbers))
+
+    def has(self, x: Any) -> bool:
+        if is_literal(x):
+            return x in self.numbers
+        return x in self.nodes or (x.op is full and x.aval.shape == () and dict(x.params)["value"] in self.numbers)
+
+    def is_near(self, node: Node) -> bool:
+        """Whether it is by how much something differs from what is outside."""
+        apart = node.operands[0] if node.op is absolute else None
+        return apart is not None and apart.op is subtract and any(map(self.has, apart.inputs))
+
+
+def _compares(outside: _Outside, answer: Node, truth: bool) -> bool:
+    """Whether an answer, `truth`, is that something with a derivative equals what is outside."""
+    seen, stack = set[Node](), [(answer, truth)]
+    while stack:
+        node, truth = stack.pop()
+        if node.several:
+            _require_no_comparison(outside.builder, node)
+        if node in seen or node.several or node.aval.dtype.kind != "b":
+            continue
+        seen.add(node)
+        same = node.op is (equal if truth else not_equal) and any(map(outside.has, node.inputs))
+        near = node.op in (less, less_equal, greater, greater_equal) and any(map(outside.is_near, node.operands))
+        if same or near:
+            return any(outside.builder.has_derivative(x) for x in node.operands)
+        stack += [(x, truth != (node.op is logical_not)) for x in node.operands]
+    return False
+
+
+def _require_no_comparison(builder: TraceBuilder, loop: Node) -> None:
+    """Begin again, with all loops recorded turn by turn, if this one compares: with what is not seen here."""
+    compares = any(x.op is equal for region in loop.regions for x in region.everywhere())
+    if compares and TURN_BY_TURN not in builder.world.varying:
+        raise builder.restarts(TURN_BY_TURN, "a loop may have found what is remembered")

@@ -1,0 +1,119 @@
+"""What functions that run as they are may change where no shadow sees it, and how it was before.
+
+Methods of dataclasses, namedtuples, enumerations and containers of the user's run on real functions. The containers and
+generators of random numbers that their code names, and the variables that it assigns, are looked at before and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.proxies.namespace_proxies import EMPTY, contents
+from tracegrad.trace.proxies.opaque_state import Opaque, State
+from tracegrad.trace.random.rejected_reads import draws
+from tracegrad.trace.values.container_proxies import LENT
+
+__all__ = ["Unseen", "assigned_by"]
+
+_STORES = {"STORE_GLOBAL": "global", "DELETE_GLOBAL": "global", "STORE_DEREF": "cell", "DELETE_DEREF": "cell"}
+
+
+class Unseen:
+    """The state beside some functions."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, tuple[str, State]] = {}
+        self._variables: dict[Any, tuple[str, Callable[[], Any], Callable[[Any], None], Any]] = {}
+
+    def watch(self, function: types.FunctionType) -> None:
+        """Look at what the function names, before it runs."""
+        space = function.__globals__
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        for kind, name in _named(function.__code__):
+            if kind == "global":
+                self._variable((id(space), name), name, space)
+            elif kind == "cell" and name in cells:
+                self._variable(id(cells[name]), name, cells[name])
+            elif kind == "read" and name in space:
+                self._value(name, space[name])
+            elif kind == "read" and name in cells:
+                with contextlib.suppress(ValueError):
+                    self._value(name, cells[name].cell_contents)
+
+    def _variable(self, key: Any, name: str, place: Any) -> None:
+        if isinstance(place, dict):
+            self._variables.setdefault(
+                key,
+                (name, lambda: place.get(name, EMPTY), lambda x: _put(place, name, x), place.get(name, EMPTY)),
+            )
+        else:
+            before = contents(place)
+            self._variables.setdefault(key, (name, lambda: contents(place), lambda x: _fill(place, x), before))
+
+    def _value(self, name: str, value: Any) -> None:
+        if value is random:
+            value = random.seed.__self__  # type: ignore[attr-defined]
+        elif value is np or value is np.random:
+            value = vars(np.random)["mtrand"]._rand
+        elif isinstance(value, types.BuiltinMethodType | types.MethodType):
+            value = value.__self__
+        if (type(value) in LENT or draws(value)) and id(value) not in self._states:
+            with contextlib.suppress(Opaque):
+                self._states[id(value)] = name, State(value)
+
+    def changed(self) -> str:
+        """The name of something that was changed since; "" for nothing."""
+        names = [name for name, read, _, before in self._variables.values() if read() is not before]
+        return next(iter(names + [name for name, held in self._states.values() if not held.is_kept]), "")
+
+    def restore(self) -> None:
+        """Put everything back as it was."""
+        for _, read, write, before in self._variables.values():
+            if read() is not before:
+                write(before)
+        for _, held in self._states.values():
+            held.restore()
+        self._variables.clear()
+        self._states.clear()
+
+
+def _put(space: dict[str, Any], name: str, x: Any) -> None:
+    space.pop(name, None) if x is EMPTY else space.__setitem__(name, x)
+
+
+def _fill(cell: Any, x: Any) -> None:
+    if x is EMPTY:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = x
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
+    """The variables from outside that the code, or that of a function in it, reads and assigns."""
+    return tuple(dict.fromkeys(_all_named(code)))
+
+
+def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
+    """The variables from outside that the code assigns: "global" or "cell", and the name."""
+    for step in decoded(code):
+        kind = _STORES.get(step.opname)
+        if kind is not None and (kind == "global" or step.argval in code.co_freevars):
+            yield kind, step.argval
+
+
+def _all_named(code: types.CodeType) -> Iterator[tuple[str, str]]:
+    yield from assigned_by(code)
+    for name in (*code.co_names, *code.co_freevars):
+        yield "read", name
+    for x in code.co_consts:
+        if isinstance(x, types.CodeType):
+            yield from _named(x)

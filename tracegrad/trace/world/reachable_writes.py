@@ -1,0 +1,120 @@
+"""What functions that run as they are can reach, and whether traced code has written to any of that."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops import TapeCarrier
+from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies.opaque_state import is_constant
+from tracegrad.trace.sources.class_patching import CACHED, genuine
+from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
+from tracegrad.trace.sources.sources import Cell, Global, Source
+
+__all__ = ["Written", "variables"]
+
+# Of more objects nobody asks whether one of them was written to.
+_MOST_REACHED = 10_000
+_LISTS = (list, tuple, set, frozenset, deque)
+
+
+def variables(fun: types.FunctionType) -> Iterator[tuple[Source, Any]]:
+    """The variables from outside that the code of a function, or of one in it, names."""
+    for cell, name in zip(fun.__closure__ or (), fun.__code__.co_freevars):
+        yield Cell(cell, name), shadow.contents(cell)
+    for name in _names(fun.__code__):
+        if name in fun.__globals__:
+            yield Global(fun.__globals__, name), fun.__globals__[name]
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names(inner)
+
+
+class Written:
+    """What the code traced so far has written to."""
+
+    def __init__(self, world: Any):
+        self._world = world
+        self._objects: set[int] = set()
+        self._arrays = False  # some array or Tensor; others may be views of that
+        for effect in world.changed:
+            self._arrays |= effect.memory is not None
+            if effect.kind != "cell" and not _is_space(effect):
+                self._objects.add(id(effect.holder.read()))
+
+    def may_be_reached(self, beginning: Iterable[Any]) -> bool:
+        """Whether code that begins with these objects may come to anything of it; so it may by what is not understood,
+        and by what is large."""
+        waiting, seen = list(beginning), dict[int, Any]()
+        while waiting:
+            x = waiting.pop()
+            if (isinstance(x, shadow.VALUES) and type(x) is not frozenset) or id(x) in seen:
+                continue
+            seen[id(x)] = x
+            parts = self._parts(x) if id(x) not in self._objects and len(seen) < _MOST_REACHED else None
+            if parts is None:
+                return True
+            waiting += parts
+        return False
+
+    def _parts(self, x: Any) -> list[Any] | None:
+        """What code that has an object may come to; None if that may be anything."""
+        if isinstance(x, np.ndarray | TapeCarrier):
+            return None if self._arrays or (isinstance(x, np.ndarray) and x.dtype.hasobject) else []
+        if isinstance(x, types.FunctionType) and is_user_function(x):
+            return self._of_function(x)
+        if isinstance(x, type):
+            return [] if not is_user_code(x) else [y for cls in x.__mro__ if is_user_code(cls) for y in _held(cls)]
+        if isinstance(x, types.ModuleType):
+            return [] if not is_user_module(x) else None
+        if type(x) in _LISTS:
+            return list(x)
+        if type(x) in (dict, types.MappingProxyType):
+            return [*x.keys(), *x.values()]
+        return self._of_object(x)
+
+    def _of_function(self, x: types.FunctionType) -> list[Any] | None:
+        found: list[Any] = [x.__defaults__, x.__kwdefaults__, *vars(x).values()]
+        for source, value in variables(x):
+            if self._world.writes.renamed(source):
+                return None
+            if not isinstance(value, types.ModuleType) or not is_user_module(value):
+                found.append(value)
+                continue
+            for name in _names(x.__code__):
+                if self._world.writes.renamed(Global(vars(value), name)):
+                    return None
+                found.append(vars(value).get(name))
+        return found
+
+    def _of_object(self, x: Any) -> list[Any] | None:
+        if isinstance(x, functools.partial):
+            return [x.func, x.args, x.keywords, *vars(x).values()]
+        if isinstance(x, types.MethodType):
+            return [x.__func__, x.__self__]
+        if isinstance(x, staticmethod | classmethod | CACHED):
+            return [x.__wrapped__]
+        if isinstance(x, property):
+            return [x.fget, x.fset, x.fdel]
+        if shadow.is_user_object(x) and not any("__slots__" in vars(cls) for cls in type(x).__mro__):
+            return [type(x), *vars(x).values()]
+        return [] if is_constant(x) else None
+
+
+def _held(cls: type) -> list[Any]:
+    return [genuine(x) for name, x in vars(cls).items() if name not in ("__dict__", "__weakref__", "__doc__")]
+
+
+def _is_space(effect: Any) -> bool:
+    """Whether a global variable was assigned, which is asked by its name."""
+    return effect.kind == "item" and hasattr(effect.holder, "parent") and isinstance(effect.holder.parent, dict)

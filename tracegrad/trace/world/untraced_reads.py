@@ -1,0 +1,496 @@
+"""What code that a trace runs as it is may read from outside.
+
+Classes are given to traced code as they are. Their methods run as shadows (`tracegrad.trace.sources.class_patching`),
+but for `__del__`, and traced code gets shadows of the containers and objects that they hold; what else these methods
+and classes hold, nobody sees being read. So when the trace ends, everything that the names in such code may mean is
+guarded, whether it was read or not: attributes of classes, and globals and closure variables of such methods and of
+the functions they call.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dis
+import enum
+import functools
+import itertools
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import TracegradError
+from tracegrad.ops import Carrier, TensorCarrier
+from tracegrad.trace.builder.element_identity import tells_objects_apart
+from tracegrad.trace.builder.inlinable import Inlinable
+from tracegrad.trace.bytecode.exception_regions import within_try
+from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.effects.effects import fixed
+from tracegrad.trace.proxies import function_metadata as labels
+from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies.ambient_state import of_settings
+from tracegrad.trace.proxies.class_attributes import LABELS
+from tracegrad.trace.proxies.opaque_state import Opaque, State, attributes, is_constant, opaque_part
+from tracegrad.trace.sources.class_patching import Lent, descriptors, functions_of, genuine, given, hook
+from tracegrad.trace.sources.code_origin import is_own_class, is_user_code, is_user_function, is_user_module
+from tracegrad.trace.sources.sources import Attribute, Cell, Fixed, Global, Hiding, Item, Source, Static
+from tracegrad.trace.sources.state_sources import Called, is_subclass
+from tracegrad.trace.values.container_proxies import LENT, read
+from tracegrad.trace.world.guards import all_of
+from tracegrad.trace.world.impure_calls import Unasked
+from tracegrad.trace.world.mutation_snapshots import Unseen
+
+__all__ = ["Natives"]
+
+
+class Natives:
+    """The classes and functions whose code one trace may have run as it is."""
+
+    def __init__(self, world: Any):
+        self.world = world
+        self._classes: dict[Any, bool] = {}
+        self._functions: dict[Any, None] = {}
+        self._traced: dict[Any, None] = {}
+        self._modules: list[tuple[Any, Source]] = []
+        self._unseen, self._unasked = Unseen(), Unasked(world)
+        self._states: list[tuple[State, Source]] = []
+        self._as_they_are: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
+        self._names: set[str] = set()
+        self._whole: dict[Any, None] = {}  # the classes of which traced code may list all that they have
+        self._families = False  # whether it may list those that derive from a class
+        self._lent = Lent()
+        self._descriptors: dict[int, tuple[Any, Source]] = {}
+        self._places: dict[int, Source] = {}  # by the ids of what classes hold, where they do
+        self.classes_of_arrays: set[type] = set()  # that arrays from outside have and no traced value, as `memmap`
+
+    def note(self, cls: Any, methods: bool = True) -> None:
+        """Traced code may read attributes of this class, and run its `methods` as they are."""
+        if is_user_code(cls):
+            new = cls not in self._classes
+            if methods and not self._classes.get(cls, False):
+                for c in [c for c in cls.__mro__ if is_user_code(c)]:
+                    for function in [f for x in vars(c).values() for f in functions_of(x) if is_user_function(f)]:
+                        if not self.world.once:  # what is done is to stay
+                            self._unseen.watch(function)
+                        self._unasked.watch(function)
+                        if tells_objects_apart(function, deep=True):
+                            self.world.compares(always=True)
+                self._lent.take(cls, self._holds)
+                self._note_hooks(cls)
+            self._classes[cls] = self._classes.get(cls, False) or methods
+            self.world.writes.watch(cls, self.world)
+            if new and self._families:
+                self._note_subclasses(cls)
+
+    @property
+    def numbers(self) -> set[Any]:
+        """The floats that classes hold, which traced code may have read."""
+        return {x for cls in self._classes for x in vars(cls).values() if issubclass(type(x), float)}
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays that classes hold."""
+        return [x for cls in self._classes for x in vars(cls).values() if isinstance(x, np.ndarray)]
+
+    def follow_subclasses(self) -> None:
+        """Traced code may list the classes that derive from one, and read attributes of these."""
+        if not self._families:
+            self._families = True
+            for cls in list(self._classes):
+                self._note_subclasses(cls)
+
+    def _note_subclasses(self, cls: Any) -> None:
+        for each in type.__subclasses__(cls):
+            self.note(each)
+
+    def list_all_of(self, cls: Any) -> Any:
+        """The attributes of a class, which traced code lists."""
+        if not is_user_code(cls):
+            return vars(cls)
+        self.note(cls)
+        self._whole[cls] = None
+        return types.MappingProxyType({name: given(x, cls) for name, x in vars(cls).items()})
+
+    def note_array(self, x: Any, source: Source) -> None:
+        """Traced code reads an array, which may be of a class of NumPy's."""
+        if type(x) is not np.ndarray:
+            self.world.assume(source, "type", type(x))
+            self.classes_of_arrays.add(type(x))
+
+    def asked_for_class(self, x: Any) -> None:
+        """Traced code asks what the class of an array is, which may be one that is read from outside."""
+        captures = list(self.world.builder.captures.values())  # what is assumed of one may be another
+        for c in captures:
+            if c.node is x.node and c.source is not None:
+                self.world.assume(c.source, "type", type(c.array))
+
+    def _holds(self, cls: type, name: str, x: Any) -> bool:
+        """Whether traced code gets a shadow of what a class holds: a container, or an object that can change."""
+        x = genuine(x)
+        if is_own_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
+            return False
+        known = type(x) in _HELD or isinstance(x, np.ndarray | TensorCarrier)
+        if not known and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
+            return False
+        if self.world.writes.rewritten(cls, name):  # what traced code has put there is real
+            return False
+        self._places[id(x)] = Static(cls, name)
+        return True
+
+    def held(self, real: Any) -> Any:
+        """What stands for something that a class has."""
+        if not self.world.open:
+            return real
+        place = self._places.get(id(real))
+        if place is None:
+            return self.world.translate(real, Fixed(real, type(real).__name__), guard=False)
+        return self.world.translate(real, place)
+
+    def _note_hooks(self, cls: Any) -> None:
+        """Python calls functions of the class of a class, and of what stands in it for attributes; and, when it lets go
+        of an object, nobody knows when, of that."""
+        if hook(cls, "__del__") is not None and self.world.open and not self.world.once:
+            what = f"it may make a {cls.__qualname__}, whose __del__ runs when Python lets go of it"
+            raise self.world.builder.gives_up(f"{what}; make it outside of the traced function")
+        self.note(type(cls))
+        for c in cls.__mro__ if is_user_code(cls) else ():
+            for name, x in descriptors(c) if is_user_code(c) else ():
+                self._descriptors[id(x)] = x, Static(c, name)
+                self.note(type(x))
+
+    def descriptor(self, x: Any) -> Any:
+        """What traced code sees of an object that a class has for an attribute; others as they are."""
+        real, source = self._descriptors.get(id(x), (None, None))
+        return x if source is None or real is not x else self.world.translate(x, source)
+
+    def is_suspect(self, function: types.FunctionType) -> bool:
+        """Whether a function may read what no call can ask for again: it runs as it is, and ends the trace."""
+        return self._unasked.is_suspect(function)
+
+    def chosen(self, choose: Any, cls: type) -> Any:
+        """The function for a class that `singledispatchmethod` chooses, and may choose otherwise at another call."""
+        found = choose(cls)
+        if self.world.open:
+            self.world.assume(Called(choose, (cls,)), "is", found)
+        return found
+
+    def lends(self, x: Any, source: Source) -> Any:
+        """An object whose own code decides what its attributes are, which a trace of one call is given as it is: its
+        methods run as shadows."""
+        if not self.world.once:
+            what = f"{source} is a {type(x).__qualname__}, whose __getattribute__ decides what each name means"
+            text = f"{what}; make the object in the traced function, or pass what is needed of it"
+            raise self.world.builder.gives_up(text)
+        self.note(type(x))
+        held = object.__getattribute__(x, "__dict__") if type(x).__dictoffset__ else {}
+        self._as_they_are.setdefault(id(x), (x, held, dict(held)))
+        return x
+
+    @property
+    def wrote(self) -> bool:
+        """Whether traced code has changed an object that it was given as it is."""
+        return any(not _same(held, before) for _, held, before in self._as_they_are.values())
+
+    def rewind(self) -> None:
+        """Before the call is traced once more: put back what it has done to objects that it was given as they are."""
+        for _, held, before in self._as_they_are.values():
+            held.clear()
+            held.update(before)
+
+    def initialized(self, made: Any, asks: types.FrameType, cls: type, *args: Any, **kwargs: Any) -> Any:
+        """What `__new__` has given, with Python's `reroll` done to it where the frame calls the class: what stands
+        for an object from outside, as one that a class keeps for each name, is of no class that Python would know."""
+        real = shadow.unshadowed(made)
+        if real is made or not issubclass(type(real), cls) or hook(type(real), "__init__") is None:
+            return made
+        calls = _calls_of_new(asks.f_code)
+        if calls is None:
+            raise self.world.builder.gives_up(f"{cls.__qualname__}.__new__ gives an object from outside")
+        if asks.f_lasti not in calls:
+            made.__init__(*args, **kwargs)
+        return made
+
+    def place_of(self, x: Any) -> Source | None:
+        """Where traced code has found an object."""
+        return self.world._places.get(id(x)) if self.world.open and not self.world.once else None
+
+    def is_none_of(self, cls: type, base: Any) -> None:
+        """Guard that a class is none of an abstract base class's, where others can be registered."""
+        if isinstance(base, abc.ABCMeta) and not is_subclass(cls, base):
+            self.world.assume(Called(is_subclass, (cls, base)), "is", False)
+
+    def raises_aside(self, name: str, error: Exception) -> None:
+        """End the trace where traced code may catch what code that runs as it is has raised, for another value not."""
+        if self.world.open and not self.world.once and within_try():
+            raise self.world.builder.gives_up(f"{name} raises {type(error).__name__}, which is caught") from error
+
+    def note_all(self, x: Any) -> None:
+        """Note the classes of the nodes of a pytree, and the settings by which its leaves answer."""
+        if not tree.is_node(x):
+            of_settings(self.world, x)
+            if issubclass(type(x), shadow.VALUES):
+                self.note_passed(x)
+        else:
+            self.note(type(x))
+            for child in tree.children(x):
+                self.note_all(child)
+
+    def note_passed(self, x: Any) -> None:
+        """Traced code is given such a value by the call."""
+        cls: Any = type(x)
+        if not isinstance(x, enum.Enum):
+            self.note_value(x, Fixed(x, cls.__name__))
+        elif x._name_ in cls._member_map_:
+            self.note_value(x, Item(Attribute(Fixed(cls, cls.__name__), "_member_map_"), x._name_))
+
+    def note_value(self, x: Any, source: Source) -> None:
+        """Traced code reads a number, a string or a member of an enumeration, which may have attributes."""
+        self.note(type(x))
+        if self.world.once or not hasattr(x, "__dict__"):
+            return
+        held, place = vars(x), Attribute(source, "__dict__")
+        if any(not (name.startswith("_") and isinstance(each, (*shadow.VALUES, type))) for name, each in held.items()):
+            self.note_object(held, place)
+            return
+        self.world.assume(place, "keys", (dict, tuple(held)))
+        if isinstance(x, enum.Enum):
+            self.world.assume(Attribute(source, "_value_"), "equals", held["_value_"])
+
+    def note_object(self, x: Any, source: Source) -> None:
+        """Traced code is given an object of Python's or of an installed package, or a traced function, as it is."""
+        if isinstance(x, Inlinable):
+            self._traced[x] = None
+            self.world.writes.watch(x, self.world)
+            return
+        if self.world.once or is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
+            return
+        try:
+            held = State(x)
+        except Opaque as error:
+            what = f"{source} is {opaque_part(error, x)}, whose state a trace cannot see"
+            raise self.world.builder.gives_up(f"{what}; read what is needed of it outside and pass that") from None
+        self._states.append((held, source))
+        self.world.assume(source, "state", held.key)
+
+    def disturbed(self) -> str:
+        """What traced code has done to what it was given as it is, in words; "" for nothing."""
+        for held, source in self._states:
+            if not held.is_kept:
+                return f"it changes {source}, an object of an installed package"
+        name = self._unseen.changed()
+        if not name:
+            return ""
+        whose = "of a dataclass, a namedtuple, a container, or an object that the traced code made"
+        return f"a method that no trace sees ({whose}) changes {name}; do that in a function, not in a method"
+
+    def restore(self) -> None:
+        """Leave the objects that traced code was given as they were."""
+        for held, _ in self._states:
+            held.restore()
+        self._states.clear()
+        self._lent.restore()
+        self._unseen.restore()
+        self._unasked.restore()
+
+    def guard(self, shadows: Iterable[Any]) -> None:
+        """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
+        if not self._classes and not self._traced:
+            return
+        codes: list[types.CodeType] = []
+        for made in shadows:
+            self._names.update(_names_in(made))
+            codes += _codes(made)
+        size = -1
+        while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
+            self._follow()
+        held = [(dict(attributes(module)), source) for module, source in self._modules]
+        for state, source in [*held, *[(traced.labels(), fixed(traced)) for traced in self._traced]]:
+            for name in sorted(self._names & state.keys()):
+                self._found(state[name], Attribute(source, name))
+        classes = list(self._classes)
+        self._guard_bases(classes, any(map(_matches, codes)))
+        if not self._names.isdisjoint(_OF_BASES):
+            classes = [*dict.fromkeys(c for cls in classes for c in cls.__mro__ if is_user_code(c))]
+        for cls in (*self._whole, *(classes if any(map(_lists, codes)) else ())):
+            self._guard_all_of(cls)
+        for cls in classes:
+            self._guard_class(cls)
+
+    def _guard_class(self, cls: Any) -> None:
+        """Guard what a class has, or lacks, under the names in the code, and what else that may ask of it."""
+        if is_own_class(cls):
+            return
+        labels.guard_class(self.world, cls, self._names)
+        made = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # of a named tuple
+        if defaults := getattr(getattr(made, "__func__", made), "__defaults__", None):
+            self.world.assume(Attribute(Attribute(Fixed(cls, cls.__name__), "__new__"), "__defaults__"), "is", defaults)
+        missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
+        asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
+        if missing and asked:
+            self.world.assume(Hiding(cls, missing), "is", None)
+
+    def _guard_all_of(self, cls: Any) -> None:
+        """Guard what a class has, and under which names, where that may be listed."""
+        if not is_own_class(cls):
+            keys = types.MappingProxyType, tuple(vars(cls))
+            self.world.assume(Attribute(Fixed(cls, cls.__name__), "__dict__"), "keys", keys)
+            for name in vars(cls).keys() - LABELS:
+                self._static(Static(cls, name))
+
+    def _guard_bases(self, classes: list[Any], matches: bool) -> None:
+        """Guard the bases of classes where they may be listed, and where code `matches` objects which classes it may
+        take for those of abstract base classes, which it asks unseen."""
+        if not self._names.isdisjoint(_ORDERS):
+            for cls in classes:
+                self.world.assume(Attribute(Fixed(cls, cls.__name__), "__mro__"), "items", all_of(cls.__mro__))
+        for base in classes if matches else ():
+            for cls in (*classes, *_PATTERNS):
+                self.is_none_of(cls, base)
+
+    def _follow(self) -> None:
+        """Add what is reached from the classes and functions known so far."""
+        for cls, methods in list(self._classes.items()):
+            for name, value in [item for c in cls.__mro__ for item in vars(c).items()]:
+                if name not in self._names and not name.startswith("__") and name != "_missing_":
+                    continue
+                if isinstance(value, type):
+                    self.note(value)
+                for function in functions_of(value) if methods else ():
+                    if is_user_function(function):
+                        self._names.add(name)
+                        if not self._lent.runs(function):
+                            self._add(function)
+
+    def _add(self, function: Any) -> None:
+        if function in self._functions:
+            return
+        self._functions[function] = None
+        self._names.update(_names_in(function))
+        for name in sorted(_globals_in(function) & function.__globals__.keys()):
+            self._found(function.__globals__[name], Global(function.__globals__, name))
+        for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars):
+            with contextlib.suppress(ValueError):
+                self._found(cell.cell_contents, Cell(cell, name))
+
+    def _found(self, value: Any, source: Source) -> None:
+        if is_user_function(value):
+            self._add(value)
+        elif isinstance(value, type):
+            self.note(value)
+        elif isinstance(value, types.ModuleType):
+            if is_user_module(value):
+                self._modules.append((value, source))
+        elif shadow.is_user_object(value):
+            decides = hook(type(value), "__getattribute__") is not None
+            self.lends(value, source) if decides else self.note(type(value))
+            if not decides and hasattr(value, "__dict__"):
+                self._modules.append((value, source))
+        self._guard(value, source)
+
+    def _static(self, source: Static) -> bool:
+        """Guard what a class has under a name, if it has something."""
+        try:
+            value = source.read()
+        except AttributeError:
+            return False
+        if not isinstance(value, types.GetSetDescriptorType):
+            self._guard(value, source)
+        return True
+
+    def _guard(self, value: Any, source: Source) -> None:
+        if isinstance(value, (np.ndarray, *shadow.VALUES)) or tree.is_node(value):
+            with contextlib.suppress(TracegradError):
+                read(self.world.translate(value, source))
+                return
+        self.world.assume(source, "is", value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
+    """The instructions that call a method `__new__`; None where that cannot be told from calls of classes."""
+    if "__new__" not in (*code.co_names, *code.co_consts):
+        return frozenset()
+    if "__new__" in code.co_consts:
+        return None
+    found: set[int] = set()
+    depth = None  # of the stack, from where such a method was loaded
+    for step, following in itertools.pairwise(decoded(code)):
+        loads = step.argval == "__new__" and step.opname in _LOADS_ATTRIBUTE
+        if depth is not None:
+            depth += dis.stack_effect(step.opcode, step.arg, jump=False)
+            if loads or step.opcode in dis.hasjrel:
+                return None
+            if depth < (step.opname == "PRECALL"):  # the first half of a call
+                found.update(range(step.offset, following.offset, 2))  # a frame may be at what caches a call
+            if depth < 0:
+                if not step.opname.startswith("CALL"):
+                    return None
+                depth = None
+        depth = 0 if loads else depth
+    return frozenset(found)
+
+
+def _names_in(function: Any) -> Iterator[str]:
+    """The names and strings in the code of a function."""
+    for code in _codes(function):
+        yield from code.co_names
+        yield from [x for x in code.co_consts if isinstance(x, str)]
+
+
+def _globals_in(function: Any) -> set[str]:
+    """The globals that the code of a function may read: those it loads; any it names where it can look them up."""
+    names = set(_names_in(function))
+    if not names.isdisjoint(_LOOKS_UP):
+        return names
+    return {x.argval for code in _codes(function) for x in decoded(code) if x.opname in _LOADS}
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether what a class holds is no object of the user's, and cannot change, or is guarded by what it holds."""
+    if shadow.is_user_object(x):
+        return False
+    return tree.is_node(x) or isinstance(x, (np.ndarray, Carrier, *shadow.VALUES)) or is_constant(x)
+
+
+# What may hold objects of the user's, in a class as elsewhere.
+_HELD = LENT | {tuple, types.MethodType}
+# What leads to what the bases of a class have, where the class has something of the same name.
+_OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
+# What lists the classes that a class is of.
+_ORDERS = {"__mro__", "__base__", "__bases__", "mro"}
+# Classes of what traced code matches, if not the user's.
+_PATTERNS = (np.ndarray, np.float64, float, int, str, list, dict, tuple)
+_MATCH_CLASS = dis.opmap["MATCH_CLASS"]
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+_LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
+_LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
+
+
+def _codes(function: Any) -> Iterator[types.CodeType]:
+    """The code of a function, and that of the functions in it."""
+    waiting = [function.__code__] if isinstance(function, types.FunctionType) else []
+    while waiting:
+        code = waiting.pop()
+        yield code
+        waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _matches(code: types.CodeType) -> bool:
+    return _MATCH_CLASS in code.co_code[::2]
+
+
+@functools.lru_cache(maxsize=4096)
+def _lists(code: types.CodeType) -> bool:
+    """Whether the code asks something for its `__dict__` that may be a class: it is not `self`."""
+    pairs = itertools.pairwise(decoded(code))
+    return any(y.argval == "__dict__" and y.opname == "LOAD_ATTR" and x.argval != "self" for x, y in pairs)
+
+
+def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether the names hold the same objects."""
+    return a.keys() == b.keys() and all(x is b[name] for name, x in a.items())

@@ -1,0 +1,163 @@
+"""Arrays from outside that are views of one base array, of which the trace writes to one and reads another: all of
+them are views of that base in the trace, too.
+
+A trace takes each array from outside for one with memory of its own, which most are. Where a call shows that one that
+is written shares its memory, it is traced again with the views (`views_of`) among what is `varying`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.operands import constant, peer_of, raveled, read_only
+from tracegrad.ops.core.memory_order import stand_in
+from tracegrad.trace.builder.abort import BASED
+from tracegrad.trace.builder.value_guards import Capture
+from tracegrad.trace.sources.sources import Attribute, Names, Source
+
+__all__ = ["Views", "views_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Position(Source):
+    """How the array that the parent leads to lies in its base, as a text; empty where it has none."""
+
+    __slots__ = ()
+
+    def read(self) -> str:
+        return _position(self.parent.read())
+
+    def text(self, name: Names) -> str:
+        return f"{name(_position)}({self.parent.text(name)})"
+
+    @property
+    def path(self) -> str:
+        return f"the position of {self.parent.path} in its base"
+
+
+def _position(x: Any) -> str:
+    base = x.base
+    if not type(x) is type(base) is np.ndarray:
+        return ""
+    lying = f"{x.shape}{x.strides}{_offset(x)}{x.dtype.str}{x.flags.writeable}"
+    return f"{lying} of {base.shape}{base.strides}{base.dtype.str}"
+
+
+def _is_view(x: Any) -> bool:
+    """Whether an array consists of elements of its base, an array without gaps of the same dtype."""
+    base = getattr(x, "base", None)
+    if not type(x) is type(base) is np.ndarray or not x.size or x.dtype != base.dtype or base.base is not None:
+        return False
+    low, high = np.lib.array_utils.byte_bounds(base)
+    steps = (_offset(x), *x.strides)
+    return bool(high - low == base.nbytes and not any(n % x.itemsize for n in steps))
+
+
+def _offset(x: Any) -> int:
+    """The bytes from the beginning of the base to the first element."""
+    return int(x.__array_interface__["data"][0] - x.base.__array_interface__["data"][0])
+
+
+def views_of(captures: Iterable[Capture], captured: Iterable[Any]) -> frozenset[Hashable]:
+    """What lets another trace take the captured arrays that share memory with others for the views that they are."""
+    arrays = [(c.source, x) for c, x in zip(captures, captured) if c.source is not None and isinstance(x, np.ndarray)]
+    return frozenset(
+        (BASED, source.key)
+        for source, x in arrays
+        if _is_view(x) and any(x is not y and np.may_share_memory(x, y) for _, y in arrays)
+    )
+
+
+class Views:
+    """The arrays that are views of their bases in one trace."""
+
+    def __init__(self, world: Any):
+        self._world = world
+        self._known: dict[int, tuple[Array, Any, Source]] = {}
+
+    def of(self, x: Array, source: Source) -> Any:
+        """The tracer of an array that shares memory with another one from outside; None for others."""
+        known = self._known.get(id(x))
+        if known is not None:
+            if known[2].key != source.key:
+                self._world.assume(source, "same", known[2])
+            return known[1]
+        made = _as_view(self._world, x, source) if (BASED, source.key) in self._world.varying else None
+        if made is not None:
+            self._world.writes.array(made, source)
+            self._known[id(x)] = x, made, source
+        return made
+
+    def clear(self) -> None:
+        """The trace is over."""
+        self._known.clear()
+
+
+def _as_view(world: Any, x: Array, source: Source) -> Any:
+    """The tracer of an array that `source` leads to, as a view of that of its base; None where it is no view."""
+    world.assume(Position(source, None), "equals", _position(x))
+    if not _is_view(x):
+        return None
+    base = world.translate(x.base, Attribute(source, "base"))
+    cut = _cut(x) if x.flags.writeable else None
+    if cut is not None:
+        index, order, axes = cut
+        return base[index].transpose(order)[axes]
+    shape, strides, offset = x.shape, x.strides, _offset(x)
+    places = _places(x)
+
+    def lying(there: Array) -> Array:
+        return stand_in(shape, there.dtype, strides, there.__array_interface__["data"][0] + offset)
+
+    from tracegrad.numpy_api.on_demand.strides import view_of_places
+
+    made = picked(raveled(base), constant(places, peer_of(base)), 0)
+    return view_of_places(base, made, places, lying) if x.flags.writeable else read_only(base, made, lying)
+
+
+def _cut(x: Array) -> tuple[tuple[Any, ...], list[int], tuple[Any, ...]] | None:
+    """What makes a view of its base, if that is an index of integers and slices, an order of the axes, and an index
+    that gives axes of one element."""
+    base, rest = x.base, _offset(x)
+    assert base is not None
+    falling = sorted(range(base.ndim), key=lambda k: -base.strides[k])
+    starts = {}
+    for k in falling:
+        starts[k] = min(rest // base.strides[k], base.shape[k] - 1)
+        rest -= starts[k] * base.strides[k]
+    index: list[Any] = [starts[k] for k in range(base.ndim)]
+    taken: list[int] = []
+    for n, s in zip(x.shape, x.strides):
+        if n == 1:
+            continue
+        axis = next((k for k in falling if k not in taken and s and s % base.strides[k] == 0), None)
+        if axis is None:
+            return None
+        step = s // base.strides[axis]
+        last = starts[axis] + step * (n - 1)
+        if not 0 <= last < base.shape[axis]:
+            return None
+        taken.append(axis)
+        end = last + (1 if step > 0 else -1)
+        index[axis] = slice(starts[axis], end if end >= 0 else None, step)
+    if rest:
+        return None
+    order = [sorted(taken).index(k) for k in taken]
+    axes = tuple([None if n == 1 else slice(None) for n in x.shape])
+    return (*index, ...), order, (*axes, ...)
+
+
+def _places(x: Array) -> Array:
+    """The number of each element of a view among those of its base, counted in row-major order."""
+    base, size = x.base, x.itemsize
+    assert base is not None
+    numbers = np.empty(base.size, np.int64)  # by the elements as they lie in memory
+    laid = np.lib.stride_tricks.as_strided(numbers, base.shape, [s // size * 8 for s in base.strides])
+    laid[...] = np.arange(base.size).reshape(base.shape)
+    strides = [s // size * 8 for s in x.strides]
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(numbers[_offset(x) // size :], x.shape, strides))
