@@ -27,7 +27,7 @@ LATER = (
     "tracegrad.drawing",
     "tracegrad.func",
     "tracegrad.njit",
-    "tracegrad.numpy_api.on_demand",
+    "tracegrad.numpy_api.lazy",
     "tracegrad.ops.linalg.eig",
     "tracegrad.ops.signal.lfilter",
     "tracegrad.ops.signal.fft",

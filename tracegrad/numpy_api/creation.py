@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import is_literal, supported
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, shapes
-from tracegrad.numpy_api.memory import in_new_memory, laid, with_order
+from tracegrad.numpy_api.memory_layout import in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, to_dtype, together
 from tracegrad.numpy_api.protocols import of_protocol

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.numpy_api.chosen import indices, mask_in, over, put
-from tracegrad.numpy_api.last_writes import is_known, replaced_indices, replaced_nothing, was_written
+from tracegrad.numpy_api.boolean_mask import indices, mask_in, over, put
+from tracegrad.numpy_api.duplicate_indices import is_known, replaced_indices, replaced_nothing, was_written
 from tracegrad.numpy_api.operands import (
     array,
     assigned,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.chosen import amount, known
-from tracegrad.numpy_api.memory import in_new_memory, laid
+from tracegrad.numpy_api.boolean_mask import amount, known
+from tracegrad.numpy_api.memory_layout import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     array,
     arrays,

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.memory import in_new_memory
+from tracegrad.numpy_api.memory_layout import in_new_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse

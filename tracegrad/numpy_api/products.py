@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import stack, unstack
-from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.memory_layout import laid
 from tracegrad.numpy_api.operands import (
     arrays,
     broadcast_arrays,

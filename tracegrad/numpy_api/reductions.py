@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api import ordered
+from tracegrad.numpy_api import complex_order as ordered
 from tracegrad.numpy_api.operands import (
     arrays,
     assigned,

@@ -10,9 +10,10 @@ import numpy as np
 
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
-from tracegrad.numpy_api.chosen import nonzero
+from tracegrad.numpy_api.boolean_mask import nonzero
+from tracegrad.numpy_api.complex_order import is_complex, maximum, minimum
 from tracegrad.numpy_api.joining import picked
-from tracegrad.numpy_api.memory import in_new_memory, laid
+from tracegrad.numpy_api.memory_layout import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -30,7 +31,6 @@ from tracegrad.numpy_api.operands import (
     to_float,
     together,
 )  # fmt: skip
-from tracegrad.numpy_api.ordered import is_complex, maximum, minimum
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.shapes import as_shape

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.memory import isfortran, laid, shares_memory
+from tracegrad.numpy_api.memory_layout import isfortran, laid, shares_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes
 from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
 from tracegrad.numpy_api.registry import implements

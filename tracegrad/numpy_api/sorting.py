@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.memory_layout import laid
 from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis

@@ -14,7 +14,8 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, weak_dtype
 from tracegrad.errors import DTypeError, located
-from tracegrad.numpy_api.memory import recomputed
+from tracegrad.numpy_api.complex_order import ORDERED, maximum, minimum
+from tracegrad.numpy_api.memory_layout import recomputed
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -26,7 +27,6 @@ from tracegrad.numpy_api.operands import (
     to_float,
     to_inexact,
 )
-from tracegrad.numpy_api.ordered import ORDERED, maximum, minimum
 from tracegrad.numpy_api.registry import ufunc
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.elementwise_op import Elementwise

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import short_name
 from tracegrad.errors import located
-from tracegrad.numpy_api.on_demand.fourier import TRANSFORMS, line, resized, several
+from tracegrad.numpy_api.lazy.fft import TRANSFORMS, line, resized, several
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import custom_call, opaque

@@ -14,9 +14,9 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
+from tracegrad.numpy_api.lazy.eig import all_real
+from tracegrad.numpy_api.lazy.lstsq import lstsq as numpy_lstsq
 from tracegrad.numpy_api.linalg import matrices, square_matrices
-from tracegrad.numpy_api.on_demand.eigen import all_real
-from tracegrad.numpy_api.on_demand.least_squares import lstsq as numpy_lstsq
 from tracegrad.numpy_api.operands import (
     array,
     arrays,

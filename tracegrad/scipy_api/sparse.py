@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api.chosen import known
+from tracegrad.numpy_api.boolean_mask import known
 from tracegrad.numpy_api.operands import arrays, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import Carrier, lead

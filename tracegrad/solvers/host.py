@@ -16,7 +16,7 @@ from tracegrad.control.values import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build
 from tracegrad.locks import cached_property
-from tracegrad.numpy_api.chosen import known
+from tracegrad.numpy_api.boolean_mask import known
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
-from tracegrad.numpy_api.chosen import known
+from tracegrad.numpy_api.boolean_mask import known
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.table import equal, greater, multiply, subtract, where

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.api import stop_gradient
 from tracegrad.compat.autograd.rules import notrace_primitive, primitive, register_notrace
-from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.numpy_api.array_methods import ArrayMethods
 
 __all__ = ["Box", "getval", "isbox", "notrace_primitive", "primitive", "register_notrace"]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
-from tracegrad.numpy_api import chosen as numpy_chosen
+from tracegrad.numpy_api import boolean_mask as numpy_chosen
+from tracegrad.numpy_api.duplicate_indices import replaced_nothing
 from tracegrad.numpy_api.joining import picked
-from tracegrad.numpy_api.last_writes import replaced_nothing
 from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
 from tracegrad.numpy_api.selection import positions
 from tracegrad.ops.core.op import named, one_node

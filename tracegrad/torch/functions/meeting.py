@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.errors import located
+from tracegrad.numpy_api.duplicate_indices import replaced_nothing
 from tracegrad.numpy_api.joining import along, concatenate
-from tracegrad.numpy_api.last_writes import replaced_nothing
 from tracegrad.numpy_api.operands import constant, peer_of
 from tracegrad.numpy_api.selection import positions
 from tracegrad.ops.core.op import one_node

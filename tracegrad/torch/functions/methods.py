@@ -24,7 +24,7 @@ import numpy as np
 from tracegrad.avals import LITERALS
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import reductions, selection
-from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.numpy_api.operands import to_dtype
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.core.op import Carrier, named

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.on_demand.padding import pad as numpy_pad
+from tracegrad.numpy_api.lazy.pad import pad as numpy_pad
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.elementwise.table import equal
 from tracegrad.ops.shape import linear as moves

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api.on_demand.strides import view_of_places
+from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
 from tracegrad.ops.core.op import Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recipe import Recipe

@@ -25,7 +25,7 @@ from tracegrad.avals import LITERALS, Aval, aval_of, supported
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
-from tracegrad.numpy_api.chosen import HOW_MANY
+from tracegrad.numpy_api.boolean_mask import HOW_MANY
 from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.shape.linear import full
 from tracegrad.records import record

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.creation import REPLACEMENTS
-from tracegrad.numpy_api.deferred import MATRICES, POLYNOMIAL, SHADOWS, Unless
+from tracegrad.numpy_api.lazy_registry import MATRICES, POLYNOMIAL, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stand_in
 from tracegrad.trace.builder.builder import current_trace, repeats

@@ -24,9 +24,9 @@ import numpy as np
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.numpy_api.chosen import Place, how_many, indices, mask_in, over
+from tracegrad.numpy_api.array_methods import ArrayMethods
+from tracegrad.numpy_api.boolean_mask import Place, how_many, indices, mask_in, over
 from tracegrad.numpy_api.indexing import plan, setitem
-from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.operands import assigned
 from tracegrad.ops import Carrier, Level, Op
 from tracegrad.ops.core.elementwise_op import Elementwise

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
-from tracegrad.numpy_api.chosen import HOW_MANY
+from tracegrad.numpy_api.boolean_mask import HOW_MANY
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.indexing.dynamic_slice import counted

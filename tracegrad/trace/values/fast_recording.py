@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from tracegrad.avals import LITERALS, Aval, weak_dtype
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Node
+from tracegrad.numpy_api.array_methods import ArrayMethods
+from tracegrad.numpy_api.complex_order import ORDERED, is_complex
 from tracegrad.numpy_api.indexing import setitem
-from tracegrad.numpy_api.methods import ArrayMethods
-from tracegrad.numpy_api.ordered import ORDERED, is_complex
 from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.numpy_api.ufuncs import DIRECT

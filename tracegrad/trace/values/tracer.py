@@ -23,9 +23,9 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
+from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.numpy_api.faces import has
-from tracegrad.numpy_api.memory import Flags
-from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.numpy_api.memory_layout import Flags
 from tracegrad.ops import Level, Op
 from tracegrad.ops.core.forms import Reshape
 from tracegrad.ops.core.memory_order import StandIn, arranged, has_order, is_row_major, laid_out, view_by

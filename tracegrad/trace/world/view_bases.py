@@ -114,7 +114,7 @@ def _as_view(world: Any, x: Array, source: Source) -> Any:
     def lying(there: Array) -> Array:
         return stand_in(shape, there.dtype, strides, there.__array_interface__["data"][0] + offset)
 
-    from tracegrad.numpy_api.on_demand.strides import view_of_places
+    from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
 
     made = picked(raveled(base), constant(places, peer_of(base)), 0)
     return view_of_places(base, made, places, lying) if x.flags.writeable else read_only(base, made, lying)

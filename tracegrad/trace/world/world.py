@@ -39,7 +39,7 @@ from tracegrad import tree
 from tracegrad.avals import is_plain_array
 from tracegrad.errors import WARNED, TraceError, UnsupportedError, located
 from tracegrad.ir import Value
-from tracegrad.numpy_api.deferred import SHADOWS
+from tracegrad.numpy_api.lazy_registry import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace.builder.abort import ARRAYS, LISTS, TRUTHS, RunsPlainly

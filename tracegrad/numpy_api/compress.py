@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.chosen import nonzero
+from tracegrad.numpy_api.boolean_mask import nonzero
 from tracegrad.numpy_api.indexing import getitem
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, peer_of, raveled, to_dtype

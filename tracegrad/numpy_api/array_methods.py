@@ -27,11 +27,18 @@ import numpy as np
 from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, formats, located, lost
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
-from tracegrad.numpy_api.by_value import compressed, nonzero
-from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
+from tracegrad.numpy_api.complex import ComplexMethods, in_pairs
+from tracegrad.numpy_api.compress import compressed, nonzero
 from tracegrad.numpy_api.faces import Faced
-from tracegrad.numpy_api.flat import Flat
-from tracegrad.numpy_api.memory import InRowMajorOrder, MemoryMethods, dtype_of_view, in_new_memory, laid, with_order
+from tracegrad.numpy_api.flatiter import Flat
+from tracegrad.numpy_api.memory_layout import (
+    InRowMajorOrder,
+    MemoryMethods,
+    dtype_of_view,
+    in_new_memory,
+    laid,
+    with_order,
+)
 from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse

@@ -11,8 +11,8 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.creation import linspace
 from tracegrad.numpy_api.joining import along, concatenate, picked
-from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.on_demand.quantiles import median
+from tracegrad.numpy_api.lazy.quantiles import median
+from tracegrad.numpy_api.memory_layout import laid
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import indexing
-from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.memory_layout import laid
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops.shape.linear import reshape
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import selection, shapes
-from tracegrad.numpy_api.memory import recomputed
+from tracegrad.numpy_api.memory_layout import recomputed
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import implements, ufunc
 from tracegrad.numpy_api.ufuncs import DIRECT

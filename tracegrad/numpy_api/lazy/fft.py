@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.complex_numbers import conjugate
+from tracegrad.numpy_api.complex import conjugate
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements

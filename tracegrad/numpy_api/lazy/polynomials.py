@@ -9,10 +9,10 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, concatenate, stack
+from tracegrad.numpy_api.lazy.eig import eigvals, sort_complex
+from tracegrad.numpy_api.lazy.lstsq import lstsq, solved
+from tracegrad.numpy_api.lazy.sampled_functions import convolve
 from tracegrad.numpy_api.linalg import inv
-from tracegrad.numpy_api.on_demand.eigen import eigvals, sort_complex
-from tracegrad.numpy_api.on_demand.least_squares import lstsq, solved
-from tracegrad.numpy_api.on_demand.samples import convolve
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import dispatch_function, implements
 from tracegrad.numpy_api.shapes import matrix_transpose

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import reductions, sorting
-from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.memory_layout import laid
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, raveled, size_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, take_along_axis

@@ -1,4 +1,4 @@
-"""Which functions of NumPy's are found in the modules of `on_demand`, which are imported when one of them is called."""
+"""Which functions of NumPy's are found in the modules of `lazy`, which are imported when one of them is called."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ __all__ = ["MATRICES", "MODULES", "POLYNOMIAL", "SHADOWS", "Unless"]
 
 # The names behind `np.`, by module.
 MODULES = {
-    "nans": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",
+    "nanfunctions": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",
     "quantiles": "median percentile quantile nanmedian nanpercentile nanquantile",
     "statistics": "average cov corrcoef",
     "ranges": "geomspace linspace logspace",
     "histograms": "histogram histogram_bin_edges histogram2d histogramdd bincount digitize",
-    "samples": "interp gradient convolve correlate unwrap",
+    "sampled_functions": "interp gradient convolve correlate unwrap",
     "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint polyval",
     "editing": "insert delete resize put place putmask copyto fill_diagonal put_along_axis choose array_equiv",
     "bits": "packbits unpackbits",
-    "places": "diag_indices_from tril_indices_from triu_indices_from unravel_index ravel_multi_index isin lexsort",
+    "index_tricks": (
+        "diag_indices_from tril_indices_from triu_indices_from unravel_index ravel_multi_index isin lexsort"
+    ),
     "unique": "unique unique_all unique_counts unique_inverse unique_values",
     "sets": "union1d intersect1d setdiff1d setxor1d trim_zeros",
     "functional": "apply_along_axis apply_over_axes piecewise",
-    "padding": "pad",
+    "pad": "pad",
     "tensors": "einsum_path linalg.tensorsolve linalg.tensorinv",
-    "eigen": "linalg.eig linalg.eigvals roots sort_complex",
-    "least_squares": "linalg.lstsq",
-    "fourier": (
+    "eig": "linalg.eig linalg.eigvals roots sort_complex",
+    "lstsq": "linalg.lstsq",
+    "fft": (
         "fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 "
         "fft.fftn fft.ifftn fft.rfftn fft.irfftn fft.fftshift fft.ifftshift"
     ),
-    "complex_results": (
+    "emath": (
         "emath.sqrt emath.log emath.log2 emath.log10 emath.logn emath.power emath.arccos emath.arcsin emath.arctanh"
     ),
-    "strides": "lib.stride_tricks.sliding_window_view lib.stride_tricks.as_strided",
+    "stride_tricks": "lib.stride_tricks.sliding_window_view lib.stride_tricks.as_strided",
 }
 
 
@@ -47,7 +49,7 @@ class _Deferred:
     """Stands for a function until its module has been imported."""
 
     def __init__(self, module: str, table: dict[Any, Any], key: Any):
-        self.module, self.table, self.key = f"{__package__}.on_demand.{module}", table, key
+        self.module, self.table, self.key = f"{__package__}.lazy.{module}", table, key
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import_module(self.module)
@@ -72,11 +74,11 @@ for _method in ("reduce", "accumulate", "reduceat", "outer", "at", "axes"):
 class _Shadow:
     """Stands in traced code for a function or class of NumPy's that does not dispatch."""
 
-    def __init__(self, name: str, module: str = "iterating"):
+    def __init__(self, name: str, module: str = "iteration"):
         self.name, self.module = name, module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return getattr(import_module(f"{__package__}.on_demand.{self.module}"), self.name)(*args, **kwargs)
+        return getattr(import_module(f"{__package__}.lazy.{self.module}"), self.name)(*args, **kwargs)
 
 
 class _Joining:
@@ -86,7 +88,7 @@ class _Joining:
         self.how = how
 
     def __getitem__(self, key: Any) -> Any:
-        return import_module(f"{__package__}.on_demand.iterating").joined(key, *self.how)
+        return import_module(f"{__package__}.lazy.iteration").joined(key, *self.how)
 
 
 class _Grid:
@@ -103,7 +105,7 @@ class _Grid:
             is None
         ):
             return self.real[key]
-        return import_module(f"{__package__}.on_demand.iterating").grid(key, self.real.sparse)
+        return import_module(f"{__package__}.lazy.iteration").grid(key, self.real.sparse)
 
 
 class Unless:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.on_demand.places import isin
+from tracegrad.numpy_api.lazy.index_tricks import isin
 from tracegrad.numpy_api.operands import arrays, promoted, raveled
 from tracegrad.numpy_api.reductions import any_, argmax
 from tracegrad.numpy_api.registry import implements

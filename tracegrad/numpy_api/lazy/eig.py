@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.joining import concatenate
+from tracegrad.numpy_api.lazy.sets import trim_zeros
 from tracegrad.numpy_api.linalg import square_matrices
-from tracegrad.numpy_api.on_demand.sets import trim_zeros
 from tracegrad.numpy_api.operands import arrays, constant, has_value, peer_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.sorting import sort

@@ -10,11 +10,11 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api import reductions
-from tracegrad.numpy_api.by_value import compress
-from tracegrad.numpy_api.chosen import nonzero
+from tracegrad.numpy_api.boolean_mask import nonzero
+from tracegrad.numpy_api.compress import compress
+from tracegrad.numpy_api.duplicate_indices import is_known
 from tracegrad.numpy_api.joining import along, concatenate, picked, stack
-from tracegrad.numpy_api.last_writes import is_known
-from tracegrad.numpy_api.memory import in_new_memory, laid
+from tracegrad.numpy_api.memory_layout import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     along_axis,
     array,

@@ -15,9 +15,9 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.duplicate_indices import is_known
 from tracegrad.numpy_api.joining import along, concatenate
-from tracegrad.numpy_api.last_writes import is_known
-from tracegrad.numpy_api.on_demand.nans import nanmax, nanmin
+from tracegrad.numpy_api.lazy.nanfunctions import nanmax, nanmin
 from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
 from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, refuse, write
 from tracegrad.numpy_api.shapes import broadcast_to, moveaxis

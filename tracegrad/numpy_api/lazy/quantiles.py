@@ -10,8 +10,8 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
-from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.on_demand.statistics import weights_along
+from tracegrad.numpy_api.lazy.statistics import weights_along
+from tracegrad.numpy_api.memory_layout import laid
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of, to_dtype, to_float
 from tracegrad.numpy_api.reductions import mean
 from tracegrad.numpy_api.registry import NO_VALUE, implements
