@@ -1,6 +1,6 @@
 """Is every function of NumPy's that traced code can call faster compiled than eager, at 100,000 elements?
 
-One call of each (`functions.py`), value only. Where it is not, the row says why.
+One call of each (`vector_functions.py`), value only. Where it is not, the row says why.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ from tracegrad.codegen.loopir.steps import Matmul  # noqa: E402
 from tracegrad.errors import TraceError  # noqa: E402
 from tracegrad.passes.dtypes.lower_complex import in_pairs  # noqa: E402
 from tracegrad.scipy_api import registry as of_scipy  # noqa: E402
-from tracegrad.scipy_api.densities import CONTINUOUS, DISCRETE  # noqa: E402
+from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE  # noqa: E402
 from tracegrad.scipy_api.special import on_carriers  # noqa: E402
-from tracegrad.scipy_api.stats import _methods  # noqa: E402
+from tracegrad.scipy_api.stats.distributions import _methods  # noqa: E402
 from tracegrad.torch.tape import TapeArray  # noqa: E402
 
 PAGE = HERE / "functions.md"

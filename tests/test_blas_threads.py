@@ -15,7 +15,7 @@ import threadpoolctl
 from scipy import linalg, optimize
 
 import tracegrad as tg
-from tracegrad.solvers import minima
+from tracegrad.solvers import minimize as minima
 from tracegrad.solvers.blas_threads import one_thread
 
 MANY = 3

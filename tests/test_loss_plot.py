@@ -13,7 +13,7 @@ import pytest
 from scipy import optimize
 
 from tracegrad.scipy import LossPlot, least_squares, minimize
-from tracegrad.scipy import losses as module
+from tracegrad.scipy import loss_plot as module
 
 START = {"a": np.array([-1.2, 1.0]), "b": 0.5}
 NAME = "{http://www.w3.org/2000/svg}"

@@ -16,8 +16,8 @@ from tracegrad.ops.elementwise.table import multiply, negative, sin
 from tracegrad.ops.shape.linear import concatenate, slice
 from tracegrad.runtime.execution.program import compile_program, conformed, machine_code_count
 from tracegrad.settings import settings
-from tracegrad.solvers import ode
-from tracegrad.solvers.ode import NUMBER
+from tracegrad.solvers import ode_sensitivity as ode
+from tracegrad.solvers.ode_sensitivity import NUMBER
 from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tolerances
 
 PAIR, SINGLE = (Aval((n,), np.dtype(np.float64)) for n in (2, 1))

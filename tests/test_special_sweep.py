@@ -21,9 +21,9 @@ from differences import Faults, faults, from_side, product, star
 from test_special_points import FUNCTIONS
 
 import tracegrad as tg
-from tracegrad.scipy_api.densities import CONTINUOUS, DISCRETE
 from tracegrad.scipy_api.special import on_carriers
-from tracegrad.scipy_api.stats import _methods
+from tracegrad.scipy_api.stats.distributions import _methods
+from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE
 
 INF = float("inf")
 ONE = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 0.37, INF, -INF, 5.0, 20.0]

@@ -22,9 +22,9 @@ from tracegrad.scipy import (
     solve_bvp,
     solve_ivp,
 )
-from tracegrad.scipy.functions import Both, OfVector
 from tracegrad.scipy.progress import Progress
-from tracegrad.scipy.vectors import Vector
+from tracegrad.scipy.ravel_pytree import Vector
+from tracegrad.scipy.vector_functions import Both, OfVector
 from tracegrad.trace.builder.inlinable import DERIVED
 
 TIMES = np.linspace(0.0, 1.0, 20)

@@ -13,10 +13,10 @@ from typing import Any
 from tracegrad import scipy, tree
 from tracegrad.derived import require_callable, standing_for
 from tracegrad.runtime.dispatch.closure_families import remembered
-from tracegrad.scipy.functions import of_scipy
-from tracegrad.scipy.vectors import Vector, as_given, joined
-from tracegrad.solvers.host import Functions, Starts, called
+from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
+from tracegrad.scipy.vector_functions import of_scipy
 from tracegrad.solvers.implicit import gradient_of, solution
+from tracegrad.solvers.solver_node import Functions, Starts, called
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transforms.flat import inlined
 

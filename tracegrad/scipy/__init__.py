@@ -5,10 +5,10 @@ in Python and C and call compiled functions. Within traced functions these are S
 them (`tracegrad.solvers`): a node with derivatives by the implicit function theorem.
 """
 
-from tracegrad.scipy.boundary import solve_bvp
-from tracegrad.scipy.fits import curve_fit, least_squares
+from tracegrad.scipy.bvp import solve_bvp
 from tracegrad.scipy.integrate import quad, solve_ivp
-from tracegrad.scipy.losses import LossPlot
+from tracegrad.scipy.least_squares import curve_fit, least_squares
+from tracegrad.scipy.loss_plot import LossPlot
 from tracegrad.scipy.minimize import minimize
 from tracegrad.scipy.roots import root, root_scalar
 

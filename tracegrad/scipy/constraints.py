@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.scipy.functions import OfVector, Residuals
-from tracegrad.scipy.vectors import Vector
+from tracegrad.scipy.ravel_pytree import Vector
+from tracegrad.scipy.vector_functions import OfVector, Residuals
 
 __all__ = ["bounds_of", "constraints_of"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.locks import cached_property
-from tracegrad.scipy.functions import Residuals, compiled, number, of_scipy
-from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.scipy.ravel_pytree import Vector, as_given
+from tracegrad.scipy.vector_functions import Residuals, compiled, number, of_scipy
 
 __all__ = ["quad", "solve_ivp"]
 

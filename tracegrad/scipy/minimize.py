@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.scipy.constraints import bounds_of, constraints_of
-from tracegrad.scipy.functions import Both, OfVector, WithGradient, checked, number, of_scipy
-from tracegrad.scipy.losses import LossPlot
+from tracegrad.scipy.loss_plot import LossPlot
 from tracegrad.scipy.progress import Progress
-from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.scipy.ravel_pytree import Vector, as_given
+from tracegrad.scipy.vector_functions import Both, OfVector, WithGradient, checked, number, of_scipy
 from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.trace.builder.builder import current_trace
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad import api
-from tracegrad.scipy.functions import OfVector, Residuals, compiled, number, of_scipy
-from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.scipy.ravel_pytree import Vector, as_given
+from tracegrad.scipy.vector_functions import OfVector, Residuals, compiled, number, of_scipy
 from tracegrad.trace.builder.builder import current_trace
 
 __all__ = ["root", "root_scalar"]

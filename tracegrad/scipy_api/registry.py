@@ -42,18 +42,30 @@ _OF_FUNCTIONS: set[str] = set()
 
 # The packages of SciPy's that have shadows, by the modules that have these.
 _HOMES = {
-    "scipy.fft": ("scipy_api.fft",), "scipy.integrate": (
-        "scipy_api.integrate", "solvers.integrate", "solvers.several", "solvers.initial_values", "solvers.boundary"),
-    "scipy.interpolate": ("scipy_api.interpolate", "scipy_api.grids", "scipy_api.interpolators"),
-    "scipy.linalg": ("scipy_api.linalg", "scipy_api.equations", "scipy_api.banded", "scipy_api.procrustes"),
-    "scipy.ndimage": ("scipy_api.ndimage", "scipy_api.resampling"), "scipy.optimize": ("solvers.optimize",),
-    "scipy.signal": ("scipy_api.signal", "scipy_api.filters", "scipy_api.spectra"),
+    "scipy.fft": ("scipy_api.fft",),
+    "scipy.integrate": ("scipy_api.integrate", "solvers.quadrature", "solvers.nquad", "solvers.ivp", "solvers.bvp"),
+    "scipy.interpolate": (
+        "scipy_api.interpolate.splines",
+        "scipy_api.interpolate.grids",
+        "scipy_api.interpolate.objects",
+    ),
+    "scipy.linalg": (
+        "scipy_api.linalg.functions",
+        "scipy_api.linalg.matrix_equations",
+        "scipy_api.linalg.banded",
+        "scipy_api.spatial.procrustes",
+    ),
+    "scipy.ndimage": ("scipy_api.ndimage.filters", "scipy_api.ndimage.interpolation"),
+    "scipy.optimize": ("solvers.optimize",),
+    "scipy.signal": ("scipy_api.convolution", "scipy_api.signal.filters", "scipy_api.signal.spectral"),
     "scipy.sparse": ("scipy_api.sparse",),
-    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"),
-    "scipy.spatial": ("scipy_api.neighbours", "scipy_api.procrustes"),
-    "scipy.spatial.distance": ("scipy_api.spatial",), "scipy.spatial.transform": ("scipy_api.rotations",),
-    "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats", "scipy_api.samples"),
-}  # fmt: skip
+    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.krylov"),
+    "scipy.spatial": ("scipy_api.spatial.kdtree", "scipy_api.spatial.procrustes"),
+    "scipy.spatial.distance": ("scipy_api.spatial.distance",),
+    "scipy.spatial.transform": ("scipy_api.spatial.rotations",),
+    "scipy.special": ("scipy_api.special",),
+    "scipy.stats": ("scipy_api.stats.distributions", "scipy_api.stats.sample_statistics"),
+}
 
 # By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.
 _OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
@@ -123,7 +135,7 @@ def is_fortran(value: Any) -> bool:
 
 def routine(value: Any) -> Any:
     """What stands for a routine of Fortran in traced code."""
-    from tracegrad.scipy_api.fortran import of_fortran
+    from tracegrad.scipy_api.linalg.blas_lapack import of_fortran
 
     return of_fortran(value)
 

@@ -18,8 +18,8 @@ from tracegrad.ops.elementwise.table import add, divide, subtract
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
-from tracegrad.solvers.host import aside
-from tracegrad.solvers.ode import System, of_length, row, solution
+from tracegrad.solvers.ode_sensitivity import System, of_length, row, solution
+from tracegrad.solvers.solver_node import aside
 from tracegrad.transforms.jvp import pushed
 
 __all__ = ["Event", "Events"]

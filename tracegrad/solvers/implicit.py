@@ -17,7 +17,7 @@ from tracegrad.ops.linalg.contraction import matrix_transpose
 from tracegrad.ops.linalg.solve import solve
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, cast, full, reshape
-from tracegrad.solvers.host import WaysOf
+from tracegrad.solvers.solver_node import WaysOf
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
 

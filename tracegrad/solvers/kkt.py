@@ -20,9 +20,9 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.table import equal, greater, multiply, subtract, where
 from tracegrad.ops.shape.linear import concatenate, reduce_sum, slice
-from tracegrad.solvers.host import Functions, Starts, called, shaped
 from tracegrad.solvers.implicit import columns, gradient_of, solution
 from tracegrad.solvers.roots import real, with_args
+from tracegrad.solvers.solver_node import Functions, Starts, called, shaped
 
 __all__ = ["FACTS", "Between", "Constraint", "Run", "constrained"]
 

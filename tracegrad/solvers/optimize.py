@@ -6,7 +6,13 @@ from typing import Any
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers import everywhere, fits, linear, minima, old_names, roots, rosenbrock, scalar
+from tracegrad.solvers import fmin as old_names
+from tracegrad.solvers import global_minimizers as everywhere
+from tracegrad.solvers import least_squares as fits
+from tracegrad.solvers import linprog as linear
+from tracegrad.solvers import minimize as minima
+from tracegrad.solvers import minimize_scalar as scalar
+from tracegrad.solvers import roots, rosenbrock
 
 __all__ = ["everywhere", "fits", "linear", "minima", "old_names", "roots", "rosenbrock", "scalar"]
 

@@ -14,8 +14,8 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.elementwise.table import subtract
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import solution
+from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.trace.driver.region import weakened
 
 __all__ = ["bound", "real", "with_args"]

@@ -1,0 +1,134 @@
+"""`scipy.integrate`'s `solve_bvp` with compiled functions and Jacobians, of pytrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.errors import ShapeError, located
+from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
+from tracegrad.scipy.vector_functions import compiled, of_scipy
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["solve_bvp"]
+
+Function = Callable[..., Any]
+WHAT = "tracegrad.scipy.solve_bvp"
+
+
+def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any = None,
+              fun_jac: Any = None, bc_jac: Any = None, **options: Any) -> Any:  # fmt: skip
+    """The solution of a boundary value problem, by `scipy.integrate.solve_bvp`, whose arguments and result these are.
+
+    `y` is a pytree of arrays whose last axes are along the mesh `x`; a list of rows is an array. `fun(x, y)` gets such
+    and gives such, and the result has such as `y` and `yp`, and from `sol`. `bc(ya, yb)` gets the states at the ends,
+    without that axis; what it gives has as many elements as a state, in any structure, and one more for each parameter.
+    Unknown parameters `p` are an array, a list of numbers or a pytree; `fun` and `bc` get them behind the rest.
+
+    The derivatives of `fun` and `bc` are derived and compiled if none are given. As SciPy requires, what `fun` gives
+    for a point of the mesh depends on `y` at that point alone. Matrices, `S` and what `fun_jac` and `bc_jac` give, have
+    rows and columns for the elements of a state in the order of the leaves. In a traced function it is
+    `scipy.integrate.solve_bvp` there, without `S`: with derivatives of the result by the implicit function theorem, in
+    what `fun` and `bc` read and in the ends of the mesh.
+
+    Raises a `ShapeError` where `fun` gives other than `y`, and what SciPy raises.
+
+    >>> x = np.linspace(0, 1, 5)
+    >>> found = solve_bvp(lambda x, y: {"u": y["v"], "v": -np.exp(y["u"])}, lambda a, b: (a["u"], b["u"]), x,
+    ...                   {"u": np.zeros(5), "v": np.zeros(5)}, tol=1e-8)
+    >>> print(f"{found.sol(0.5)['u']:.5f}")
+    0.14054
+    """
+    y, p = np.asarray(y) if _is_rows(y) else as_given(y), as_given(p)
+    unknown = None if p is None else Vector(WHAT, "p", p)
+    places = Places(_state(x, y), unknown)
+    law, slopes = places.of_law(fun, fun_jac)
+    ends, slopes_at_ends = places.of_ends(bc, bc_jac)
+    start = places.state.pack(y, np.shape(x)), None if unknown is None else unknown.pack(p)
+    found = of_scipy("integrate.solve_bvp")(law, ends, x, *start, S, slopes, slopes_at_ends, **options)
+    return places.solved(found)
+
+
+def _is_rows(y: Any) -> bool:
+    return isinstance(y, list | tuple) and all(isinstance(row, np.ndarray) and row.ndim == 1 for row in y)
+
+
+def _state(x: Any, y: Any) -> Vector:
+    """How the leaves of `y` at one point of the mesh lie in a column."""
+    for leaf, path in zip(tree.leaves(y), tree.paths(y)):
+        if np.ndim(x) != 1 or np.shape(leaf)[-1:] != np.shape(x):
+            text = f"y{path} of shape {np.shape(leaf)} has no last axis for the mesh x of shape {np.shape(x)}"
+            raise ShapeError(located(f"{WHAT}: {text}"))
+    return Vector(WHAT, "y", tree.map(lambda leaf: leaf[..., 0], y))
+
+
+class Places:
+    """Where the leaves of states and of parameters lie in SciPy's arrays, and what functions of them are there."""
+
+    def __init__(self, state: Vector, unknown: Vector | None):
+        self.state, self.unknown = state, unknown
+
+    def of_law(self, fun: Function, jac: Any) -> tuple[Any, Any]:
+        """`fun` of columns, and its derivatives in them and in the parameters."""
+
+        def flat(fun: Function) -> Function:
+            return lambda x, y, *p: self.state.pack(inlined(fun)(x, *self._given((y,), p)), y.shape[1:])
+
+        def given(x: Any, y: Any, *p: Any) -> Any:
+            return jac(x, *self._given((y,), p))
+
+        slopes = self._made(fun, lambda fun: _columns(flat(fun)), "Jacobian of fun") if jac is None else given
+        return self._made(fun, flat, "fun"), slopes
+
+    def of_ends(self, bc: Function, jac: Any) -> tuple[Any, Any]:
+        """`bc` of two columns, and its derivatives in these and in the parameters."""
+        wanted = (0, 1) if self.unknown is None else (0, 1, 2)
+
+        def flat(bc: Function) -> Function:
+            return lambda a, b, *p: joined(tree.leaves(inlined(bc)(*self._given((a, b), p))))
+
+        def given(a: Any, b: Any, *p: Any) -> Any:
+            return jac(*self._given((a, b), p))
+
+        slopes = self._made(bc, lambda bc: api.jacfwd(flat(bc), wanted), "Jacobian of bc") if jac is None else given
+        return self._made(bc, flat, "bc"), slopes
+
+    def solved(self, found: Any) -> Any:
+        """A solution with pytrees in it; of an array it stays a spline."""
+        if not self.state.flat:
+            spline, shape = found["sol"], found["x"].shape
+            found["sol"] = lambda x: self.state.along(spline(x), np.shape(x))
+            found |= {name: self.state.along(found[name], shape) for name in ("y", "yp")}
+        if self.unknown is not None:
+            found["p"] = self.unknown.unpack(found["p"])
+        return found
+
+    def _given(self, columns: tuple[Any, ...], p: tuple[Any, ...]) -> list[Any]:
+        """The arguments of the user's functions."""
+        states = [self.state.along(y, y.shape[1:]) for y in columns]
+        return states if self.unknown is None else [*states, *map(self.unknown.unpack, p)]
+
+    def _made(self, fun: Function, make: Callable[[Function], Function], name: str) -> Any:
+        key = WHAT, name, self.state.key, None if self.unknown is None else self.unknown.key
+        return compiled(fun, key, make, f"{WHAT}: {name}")
+
+
+def _columns(fun: Function) -> Function:
+    """The derivatives of each column of the result in that column of `y`, and in the parameters."""
+
+    def call(x: Any, y: Any, *p: Any) -> Any:
+        n, m = y.shape
+
+        def along(row: Any) -> Any:
+            return api.jvp(lambda y: fun(x, y, *p), (y,), (row,))[1]
+
+        rows = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))
+        slopes = np.transpose(api.vmap(along)(rows), (1, 0, 2))
+        if not p:
+            return slopes
+        return slopes, np.swapaxes(api.jacfwd(lambda p: fun(x, y, p))(p[0]), 1, 2)
+
+    return call

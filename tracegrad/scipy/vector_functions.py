@@ -1,0 +1,218 @@
+"""Functions of pytrees as SciPy's solvers call them: of a vector, compiled, with the derivatives that are wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.derived import standing_for
+from tracegrad.errors import located
+from tracegrad.locks import cached_property
+from tracegrad.runtime.dispatch.closure_families import remembered
+from tracegrad.scipy.ravel_pytree import Vector, joined
+from tracegrad.scipy_api.registry import shadow_of
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["Both", "OfVector", "Residuals", "WithGradient", "checked", "compiled", "number", "of_scipy"]
+
+Function = Callable[..., Any]
+
+
+def of_scipy(name: str) -> Any:
+    """SciPy's function of this name, `optimize.root`; in a trace, what stands for it there."""
+    package, _, inside = name.partition(".")
+    found = getattr(import_module(f"scipy.{package}"), inside)
+    return found if current_trace() is None else shadow_of(found)
+
+
+def compiled(fun: Function, key: Any, make: Callable[[Function], Function], name: str) -> Any:
+    """What `make` makes of a function, compiled and kept with it under this key; messages call it `name`."""
+
+    def body(*args: Any) -> Any:
+        return make(fun)(*args)
+
+    return remembered(fun, ("scipy", key), lambda: standing_for(fun, body, name))
+
+
+class OfVector:
+    """`fun(*args)`, whose argument at `place` is a pytree, with its vector there instead.
+
+    What its methods give is compiled when it is first called, and kept with `fun`: the next solver that is given that
+    function finds it.
+    """
+
+    def __init__(self, fun: Function, vector: Vector, place: int = 0):
+        if not callable(fun):
+            raise TypeError(located(f"{vector.what} takes a function, got a {type(fun).__name__}"))
+        self.fun, self.vector, self.place = fun, vector, place
+
+    def __call__(self, *args: Any) -> Any:
+        return self.plain(*args)
+
+    def plain(self, *args: Any) -> Any:
+        """The function itself."""
+        x = self.vector.unpack(args[self.place])
+        return inlined(self.fun)(*args[: self.place], x, *args[self.place + 1 :])
+
+    def made(self, name: str, make: Callable[[Function], Function]) -> Any:
+        """What a transform makes of the function of the vector. It is told from others by its `name`, by which messages
+        call it."""
+
+        key = (self.vector.key, self.place, name)
+        return compiled(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.what}: {name}")
+
+    def _as_function(self) -> Function:
+        def flat(*args: Any) -> Any:
+            return self.plain(*args)
+
+        flat.__wrapped__ = self.fun  # type: ignore[attr-defined]
+        return flat
+
+    def value(self) -> Any:
+        """`(v, *args) -> scalar`."""
+        return self.made("value", lambda flat: flat)
+
+    def value_and_gradient(self) -> Any:
+        """`(v, *args) -> (scalar, vector)`."""
+        return self.made("value and gradient", lambda flat: api.value_and_grad(flat, self.place))
+
+    def hessian(self) -> Any:
+        """`(v, *args) -> matrix`."""
+        return self.made("Hessian", lambda flat: api.hessian(flat, self.place))
+
+    def product(self) -> Any:
+        """`(v, p, *args) -> vector`: the Hessian times `p`."""
+
+        def make(flat: Function) -> Function:
+            return lambda v, p, *args: api.hvp(lambda v: flat(v, *args), (v,), (p.astype(np.float64),))
+
+        return self.made("Hessian-vector product", make)
+
+
+class WithGradient(OfVector):
+    """A function that gives its gradient beside its value, of which second derivatives are those of that gradient."""
+
+    def __call__(self, *args: Any) -> Any:
+        value, gradient = self.plain(*args)
+        return value, self.vector.pack(gradient)
+
+    def value_and_gradient(self) -> Any:
+        return self.fun if self.vector.flat and current_trace() is None else self
+
+    def hessian(self) -> Any:
+        return self.made("Jacobian of the gradient", lambda flat: api.jacfwd(self._gradient(flat), self.place))
+
+    def product(self) -> Any:
+        def make(flat: Function) -> Function:
+            def along(v: Any, p: Any, *args: Any) -> Any:
+                return api.jvp(lambda v: self._gradient(flat)(v, *args), (v,), (p.astype(np.float64),))[1]
+
+            return along
+
+        return self.made("derivative of the gradient", make)
+
+    def _gradient(self, flat: Function) -> Function:
+        return lambda *args: self.vector.pack(flat(*args)[1])
+
+
+class Residuals(OfVector):
+    """A function whose result is a pytree, as one to the vector of that."""
+
+    rows: int | None = None
+
+    @cached_property
+    def _elements(self) -> Any:
+        return self.made("elements", _in_a_row)
+
+    @cached_property
+    def _slopes(self) -> Any:
+        assert self.rows is not None
+        by = api.jacfwd if self.rows >= self.vector.size else api.jacrev
+        return self.made(by.__name__, lambda flat: by(_in_a_row(flat), self.place))
+
+    def __call__(self, *args: Any) -> Any:
+        found = self._elements(*args)
+        self.rows = found.size
+        return found
+
+    def jacobian(self, *args: Any) -> Any:
+        """`(*args) -> matrix`: with a row for each element of the result."""
+        if self.rows is None:
+            self(*args)
+        return self._slopes(*args)
+
+    def with_jacobian(self, *args: Any) -> tuple[Any, Any]:
+        """Of a function that gives its Jacobian beside its result: both."""
+        found, jacobian = self.plain(*args)
+        return joined(tree.leaves(found)), jacobian
+
+    def weighted_hessian(self) -> Any:
+        """`(v, weights) -> matrix`: the Hessian of the sum of the elements times weights."""
+        return self.made(
+            "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _in_a_row(flat)(v)))
+        )
+
+
+def _in_a_row(flat: Function) -> Function:
+    return lambda *args: joined(tree.leaves(flat(*args)))
+
+
+def number(value: Function) -> Function:
+    """`value`, a function to a scalar, as one to a float; in a trace as it is."""
+
+    def call(*args: Any) -> Any:
+        found = value(*args)
+        return float(found) if isinstance(found, np.ndarray | np.generic) else found
+
+    return call
+
+
+def checked(vector: Vector, both: Function) -> Function:
+    """`both`, a function to a value and a gradient, which raises where the value is finite and the gradient is nan: a
+    solver would go on with it, and end somewhere."""
+
+    def call(v: Any, *args: Any) -> Any:
+        value, gradient = both(v, *args)
+        if isinstance(gradient, np.ndarray) and math.isnan(np.dot(gradient, gradient)) and np.isfinite(value):
+            places = np.flatnonzero(np.isnan(gradient))
+            if places.size:
+                raise FloatingPointError(located(f"{vector.what}: {_where_nan(vector, places, value)}"))
+        return value, gradient
+
+    return call
+
+
+class Both:
+    """A function of ndarrays to a value and a gradient, as two functions: a place where both are known is asked once.
+
+    SciPy does the same for `jac=True`, and takes as long for it as for all else that it does in Python.
+    """
+
+    def __init__(self, both: Function):
+        self._both = both
+        self._place: bytes | None = None
+        self._found: Any = None
+
+    def value(self, v: Any, *args: Any) -> Any:
+        return self._at(v, args)[0]
+
+    def gradient(self, v: Any, *args: Any) -> Any:
+        return self._at(v, args)[1]
+
+    def _at(self, v: Any, args: tuple[Any, ...]) -> Any:
+        place = np.asarray(v).tobytes()
+        if place != self._place:
+            self._found = self._both(v, *args)
+            self._place = place
+        return self._found
+
+
+def _where_nan(vector: Vector, places: Any, value: float) -> str:
+    more = f" and at {places.size - 1} more elements" if places.size > 1 else ""
+    return f"the gradient is nan at {vector.place(int(places[0]))}{more}, where the value is {value}"

@@ -1,0 +1,105 @@
+"""`scipy.interpolate`: values on grids of several axes, at traced points and of traced values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.reduce.sorting import searchsorted
+from tracegrad.scipy_api.interpolate.splines import make_interp_spline
+from tracegrad.scipy_api.registry import shadow
+
+__all__ = ["METHODS", "Grid"]
+
+
+class Grid:
+    """Stands for a `RegularGridInterpolator`."""
+
+    def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any, method: str = "linear"):
+        self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
+
+    def __call__(self, xi: Any, method: Any = None) -> Any:
+        method = self.method if method is None else method
+        if method not in METHODS:
+            raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r}")
+        together = isinstance(xi, tuple)
+        if together:
+            xi = np.stack(np.broadcast_arrays(*arrays(*xi)), axis=-1)
+        points, values = (to_float(v) for v in arrays(xi, self.values))
+        if len(points.shape) == 1 and not together:
+            points = points.reshape(-1, len(self.grid))
+        shape, points = points.shape[:-1], points.reshape(-1, points.shape[-1])
+        columns = [to_float(v) for v in arrays(points, *self.grid)]
+        grid, places = columns[1:], [columns[0][:, axis] for axis in range(len(columns) - 1)]
+        outside: Any = False
+        for x, knots in zip(places, grid):
+            outside = outside | (x < knots[0]) | (x > knots[-1])
+        if self._strict and bool(np.any(outside)):
+            raise ValueError("One of the requested xi is out of bounds")
+        total = (
+            _by_splines(places, grid, values, METHODS[method])
+            if METHODS[method]
+            else _by_corners(places, grid, values, method)
+        )
+        trailing = values.shape[len(grid) :]
+        if self._fill is not None:
+            total = np.where(outside.reshape(-1, *(1,) * len(trailing)), self._fill, total)
+        return total.reshape(*shape, *trailing)
+
+
+# The degrees of the splines of the methods; 0 where there are none.
+METHODS = {"linear": 0, "nearest": 0, "slinear": 1, "cubic": 3, "quintic": 5}
+
+
+def _by_corners(places: Any, grid: Any, values: Any, method: str) -> Any:
+    corners: list[tuple[Any, Any]] = [(0, 1.0)]
+    for x, knots in zip(places, grid):
+        n = knots.shape[0]
+        place = np.clip(searchsorted(knots, x, right=True) - 1, 0, n - 2)
+        share = (x - np.take(knots, place)) / (np.take(knots, place + 1) - np.take(knots, place))
+        if method == "nearest":
+            corners = [(at * n + place + np.where(share <= 0.5, 0, 1), 1.0) for at, _ in corners]
+            continue
+        corners = [
+            (at * n + place + up, weight * (share if up else 1.0 - share)) for at, weight in corners for up in (0, 1)
+        ]
+    trailing = values.shape[len(grid) :]
+    table = values.reshape(-1, *trailing)
+    total: Any = 0.0
+    for at, weight in corners:
+        total = total + np.take(table, at, axis=0) * np.reshape(weight, (-1, *(1,) * len(trailing)))
+    return total
+
+
+def _by_splines(places: Any, grid: Any, values: Any, degree: int) -> Any:
+    """By splines along each axis: what a value counts at a point is a product of what it counts along the axes."""
+    total: Any = None
+    for x, knots in zip(places, grid):
+        count = make_interp_spline(knots, np.eye(knots.shape[0]), degree)(x)
+        if total is None:
+            total = np.tensordot(count, values, axes=(1, 0))
+        else:
+            total = np.sum(count.reshape(*count.shape, *(1,) * (len(total.shape) - 2)) * total, axis=1)
+    return total
+
+
+@shadow("scipy.interpolate.RegularGridInterpolator")
+def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
+                 fill_value: Any = np.nan, **others: Any) -> Any:  # fmt: skip
+    """`scipy.interpolate.RegularGridInterpolator` through traced values. Splines are those through them to the last
+    digits; SciPy's own solver stops before, at some 1e-5 of them."""
+    if method not in METHODS:
+        raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r} through traced values")
+    return Grid(points, values, bounds_error, fill_value, method)
+
+
+@shadow("scipy.interpolate.interpn")
+def interpn(points: Any, values: Any, xi: Any, method: str = "linear", bounds_error: bool = True,
+            fill_value: Any = np.nan) -> Any:  # fmt: skip
+    """`scipy.interpolate.interpn`"""
+    if method not in METHODS:
+        raise refuse(f"scipy.interpolate.interpn with method={method!r}")
+    return Grid(points, values, bounds_error, fill_value, method)(xi)

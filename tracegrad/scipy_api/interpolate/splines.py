@@ -1,0 +1,280 @@
+"""`scipy.interpolate`: piecewise polynomials at traced points, and splines through traced values at known points.
+
+What a spline makes of values is linear in them, but for those that look at their signs: SciPy makes the spline through
+each unit vector (`tracegrad.ops.signal.splines`), and the coefficients are a product with that. Traced code gets a
+`Piecewise` in the place of a spline.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.reduce.sorting import searchsorted
+from tracegrad.ops.signal.splines import spline_map
+from tracegrad.scipy_api.interpolate.knot_derivatives import akima, hermite, pchip
+from tracegrad.scipy_api.registry import shadow
+
+__all__ = ["PLACES", "SPLINES", "Piecewise", "Table", "make_interp_spline"]
+
+_OF_BASES = ("BSpline", "make_interp_spline", "interp1d", "UnivariateSpline")
+SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
+
+
+class Piecewise:
+    """A piecewise polynomial: `c[k, i]` is the coefficient of degree `len(c) - 1 - k` from `x[i]` on.
+
+    Outside of `x` it is the polynomial at that end, nan, or of a period, as `extrapolate` says: True, False or
+    "periodic".
+    """
+
+    def __init__(self, c: Any, x: Any, extrapolate: Any, name: str, axis: int = 0):
+        self.c, self.x, self.extrapolate, self._name, self.axis = c, x, extrapolate, name, axis
+
+    def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+        if nu < 0:
+            raise ValueError("Order of derivative cannot be negative")
+        return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
+
+    def derivative(self, nu: int = 1) -> Piecewise:
+        """The derivative of order `nu`, as a piecewise polynomial."""
+        if nu < 0:
+            return self.antiderivative(-nu)
+        c = self.c
+        for _ in range(nu):
+            degrees = np.arange(c.shape[0] - 1, 0, -1, dtype=np.float64)
+            c = c[:-1] * degrees.reshape(-1, *(1,) * (len(c.shape) - 1)) if c.shape[0] > 1 else c * 0.0
+        return Piecewise(c, self.x, self.extrapolate, self._name, self.axis)
+
+    def antiderivative(self, nu: int = 1) -> Piecewise:
+        """The antiderivative of order `nu`, which is 0 where the first piece begins."""
+        if nu < 0:
+            return self.derivative(-nu)
+        if self._name in _OF_BASES:
+            raise refuse(f"scipy.interpolate.{self._name}.antiderivative", "use integrate, or a PPoly")
+        found = self
+        for _ in range(nu):
+            found = found._raised()
+        return found
+
+    def _raised(self) -> Piecewise:
+        c, x = (to_float(v) for v in arrays(self.c, self.x))
+        columns = (1,) * (len(c.shape) - 2)
+        powers = np.arange(c.shape[0], 0, -1, dtype=np.float64).reshape(-1, 1, *columns)
+        c, width = c / powers, (x[1:] - x[:-1]).reshape(-1, *columns)
+        whole: Any = 0.0
+        for k in range(c.shape[0]):
+            whole = (whole + c[k]) * width
+        before = np.concatenate([0.0 * whole[:1], np.cumsum(whole, axis=0)[:-1]])
+        extrapolate = False if self.extrapolate == "periodic" else self.extrapolate
+        return Piecewise(np.concatenate([c, before[None]]), x, extrapolate, self._name, self.axis)
+
+    def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
+        """The integral from `a` to `b`."""
+        extrapolate = self.extrapolate if extrapolate is None else extrapolate
+        if extrapolate == "periodic":
+            raise refuse(f"scipy.interpolate.{self._name}.integrate of a periodic one")
+        whole = self._raised()
+        if self._name in _OF_BASES and not extrapolate:  # which are 0 outside, to SciPy's integrals
+            a, b = (np.clip(v, *arrays(whole.x[0], whole.x[-1])) for v in arrays(a, b))
+        return whole._at(b, extrapolate) - whole._at(a, extrapolate)
+
+    def __getattr__(self, name: str) -> Any:
+        raise refuse(f"scipy.interpolate.{self._name}.{name}")
+
+    def _at(self, x: Any, extrapolate: Any) -> Any:
+        points, knots, c = (to_float(v) for v in arrays(x, self.x, self.c))
+        shape = points.shape
+        points = points.reshape(-1)
+        if extrapolate == "periodic":
+            points = knots[0] + np.remainder(points - knots[0], knots[-1] - knots[0])
+        place = np.clip(searchsorted(knots, points, right=True) - 1, 0, c.shape[1] - 1)
+        rest = (points - np.take(knots, place)).reshape(-1, *(1,) * (len(c.shape) - 2))
+        total = np.take(c[0], place, axis=0)
+        for k in range(1, c.shape[0]):
+            total = total * rest + np.take(c[k], place, axis=0)
+        if extrapolate is False or extrapolate == 0:
+            outside = ((points < knots[0]) | (points > knots[-1])).reshape(rest.shape)
+            total = np.where(outside, np.nan, total)
+        return _placed(total.reshape(*shape, *c.shape[2:]), len(shape), self.axis)
+
+
+def _placed(found: Any, count: int, axis: int) -> Any:
+    """What was found at points of so many axes, with these axes where the axis of the values was."""
+    return np.moveaxis(found, list(range(count)), list(range(axis, axis + count))) if axis else found
+
+
+def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degree: int, ends: str) -> Piecewise:
+    """What SciPy makes of each unit vector, times the values."""
+    knots, values = (to_float(v) for v in arrays(x, y))
+    values = np.moveaxis(values, axis, 0)
+    unit, places = spline_map(knots, kind=kind, degree=degree, ends=ends, size=values.shape[0])
+    return Piecewise(np.tensordot(unit, values, axes=(2, 0)), places, extrapolate, kind, axis % len(values.shape))
+
+
+def _of_slopes(name: str, x: Any, values: Any, slopes: Any, axis: int, extrapolate: Any) -> Piecewise:
+    """The cubics through values that lie along `axis`, given how to get slopes at the knots."""
+    knots, values = (to_float(v) for v in arrays(x, values))
+    y = np.moveaxis(values, axis, 0)
+    return Piecewise(hermite(knots, y, slopes(knots, y)), knots, extrapolate, name, axis % len(y.shape))
+
+
+@shadow("scipy.interpolate.PchipInterpolator")
+def pchip_interpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.PchipInterpolator`, with derivatives in values and knots."""
+    return _of_slopes("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
+
+
+@shadow("scipy.interpolate.Akima1DInterpolator")
+def akima_interpolator(x: Any, y: Any, axis: int = 0, *, method: str = "akima", extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.Akima1DInterpolator`, with derivatives in values and knots."""
+    if method not in ("akima", "makima"):
+        raise NotImplementedError(f"`method`={method} is unsupported.")
+    found = False if extrapolate is None else extrapolate
+    return _of_slopes("Akima1DInterpolator", x, y, lambda k, v: akima(k, v, method == "makima"), axis, found)
+
+
+@shadow("scipy.interpolate.CubicHermiteSpline")
+def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, slopes and knots."""
+    slopes = np.moveaxis(to_float(arrays(dydx)[0]), axis, 0)
+    given = True if extrapolate is None else extrapolate
+    return _of_slopes("CubicHermiteSpline", x, y, lambda *_: slopes, axis, given)
+
+
+@shadow("scipy.interpolate.pchip_interpolate")
+def pchip_interpolate(xi: Any, yi: Any, x: Any, der: Any = 0, axis: int = 0) -> Any:
+    """`scipy.interpolate.pchip_interpolate`, of one derivative."""
+    if not isinstance(der, int):
+        raise refuse("scipy.interpolate.pchip_interpolate with several derivatives")
+    return pchip_interpolator(xi, yi, axis)(x, der)
+
+
+@shadow("scipy.interpolate.PPoly")
+def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
+    """`scipy.interpolate.PPoly`"""
+    if axis:
+        raise refuse("scipy.interpolate.PPoly with axis=")
+    return Piecewise(c, x, True if extrapolate is None else extrapolate, "PPoly")
+
+
+@shadow("scipy.interpolate.CubicSpline")
+def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.CubicSpline`, with derivatives in values, and in those given at the ends."""
+    if extrapolate is None:
+        extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
+    if isinstance(bc_type, str):
+        return _through_values("CubicSpline", x, y, axis, extrapolate, 3, bc_type)
+    conditions = [{"natural": (2, 0.0), "clamped": (1, 0.0)}.get(v, v) if isinstance(v, str) else v for v in bc_type]
+    ends = "|".join(v if isinstance(v, str) else str(int(v[0])) for v in conditions)
+    (values,) = arrays(y)
+    values = np.moveaxis(to_float(values), axis, 0)
+    given = [to_float(arrays(0.0 if isinstance(v, str) else v[1], values)[0]) for v in conditions]
+    rows = [np.broadcast_to(v, values.shape[1:])[None] for v in given]
+    found = _through_values("CubicSpline", x, np.concatenate([values, *rows]), 0, extrapolate, 3, ends)
+    found.axis = axis % len(values.shape)
+    return found
+
+
+@shadow("scipy.interpolate.BSpline")
+def b_spline(t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> Any:
+    """`scipy.interpolate.BSpline`"""
+    return _through_values("BSpline", t, c, axis, extrapolate, int(k), "")
+
+
+@shadow("scipy.interpolate.make_interp_spline")
+def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0,
+                       check_finite: bool = True) -> Any:  # fmt: skip
+    """`scipy.interpolate.make_interp_spline`, with knots of SciPy's choice."""
+    if t is not None or bc_type not in (None, "natural", "clamped", "not-a-knot"):
+        raise refuse("scipy.interpolate.make_interp_spline with t=, or this bc_type=")
+    return _through_values("make_interp_spline", x, y, axis, True, int(k), bc_type or "")
+
+
+class Table:
+    """Stands for an `interp1d`: `inside(points)` is what it gives, but for fill values outside of the knots."""
+
+    def __init__(self, x: Any, y: Any, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
+        self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
+        self._axis, self._spline = axis, spline
+
+    def __call__(self, x: Any) -> Any:
+        points, knots, y = (to_float(v) for v in arrays(x, self.x, self.y))
+        points, knots, y = promoted([points, knots, y])
+        shape, flat = points.shape, points.reshape(-1)
+        column = (-1, *(1,) * (len(y.shape) - 1))
+        if self._spline is not None:
+            found = self._spline(flat).reshape(flat.shape[0], *y.shape[1:])
+        elif self.kind == "linear":
+            found = _on_lines(knots, y, flat, column)
+        else:
+            found = np.take(y, PLACES[self.kind](knots, flat), axis=0)
+        if not isinstance(self._fill, str):
+            below, above = self._fill if isinstance(self._fill, tuple) else (self._fill, self._fill)
+            under, over = (v.reshape(column) for v in (flat < knots[0], flat > knots[-1]))
+            if self._strict and bool(np.any(under | over)):
+                raise ValueError("A value in x_new is outside the interpolation range.")
+            found = np.where(under, below, np.where(over, above, found))
+        return _placed(found.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
+
+
+def _on_lines(knots: Any, y: Any, flat: Any, column: Any) -> Any:
+    place = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
+    left, right = np.take(knots, place - 1), np.take(knots, place)
+    share = ((flat - left) / (right - left)).reshape(column)
+    low, high = np.take(y, place - 1, axis=0), np.take(y, place, axis=0)
+    return low + (high - low) * share
+
+
+def _nearest(knots: Any, points: Any, right: bool) -> Any:
+    halves = knots / 2.0
+    return np.clip(searchsorted(halves[1:] + halves[:-1], points, right=right), 0, knots.shape[0] - 1)
+
+
+# By kind, the numbers of the knots whose values stand for points.
+PLACES: dict[str, Any] = {
+    "nearest": lambda knots, points: _nearest(knots, points, False),
+    "nearest-up": lambda knots, points: _nearest(knots, points, True),
+    "previous": lambda knots, points: np.clip(searchsorted(knots, points, right=True) - 1, 0, knots.shape[0] - 1),
+    "next": lambda knots, points: np.clip(searchsorted(knots, points, right=False), 0, knots.shape[0] - 1),
+}
+_DEGREES: dict[Any, int] = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
+
+
+@shadow("scipy.interpolate.interp1d")
+def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = True, bounds_error: Any = None,
+             fill_value: Any = np.nan, assume_sorted: bool = False) -> Any:  # fmt: skip
+    """`scipy.interpolate.interp1d` through traced values."""
+    degree = _DEGREES.get(kind, kind)
+    if not isinstance(degree, int) and kind != "linear" and kind not in PLACES:
+        raise NotImplementedError(f"{kind} is unsupported: Use fitpack routines for other types.")
+    extrapolates = isinstance(fill_value, str)
+    if extrapolates and kind in ("previous", "next"):
+        raise refuse(f"scipy.interpolate.interp1d with kind={kind!r} and fill_value='extrapolate'")
+    strict = bounds_error if bounds_error is not None else not extrapolates and fill_value is np.nan
+    peer = peer_of(x, y)
+    knots, values = array(x, peer), array(y, peer)
+    axis %= len(values.shape)
+    values = np.moveaxis(values, axis, 0)
+    if not assume_sorted:
+        order = np.argsort(knots)
+        knots, values = np.take(knots, order), np.take(values, order, axis=0)
+    spline = make_interp_spline(knots, values, k=degree) if isinstance(degree, int) else None
+    return Table(knots, values, str(kind), fill_value, bool(strict), axis, spline)
+
+
+@shadow("scipy.interpolate.splev")
+def splev(x: Any, tck: Any, der: int = 0, ext: int = 0) -> Any:
+    """`scipy.interpolate.splev`, which extrapolates."""
+    if ext:
+        raise refuse("the argument ext= of scipy.interpolate.splev")
+    if isinstance(tck, Piecewise):
+        return tck(x, der)
+    t, c, k = tck
+    if isinstance(c, list):
+        raise refuse("scipy.interpolate.splev of a curve in space")
+    t, c = arrays(t, c)
+    return b_spline(t, c[: t.shape[0] - int(k) - 1], k)(x, der)

@@ -1,0 +1,81 @@
+"""`scipy.linalg`: eigenvalues of symmetric matrices that are given by their diagonals.
+
+The whole matrix is made, and its eigenvalues are those of `scipy.linalg.eigh`; the signs of vectors are arbitrary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.ops.linalg import factorizations
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.scipy_api.linalg.functions import entry
+
+__all__: list[str] = []
+
+
+def _whole(bands: Any, lower: bool) -> Any:
+    """The matrices of which these are the diagonals. Both triangles are made, for they are one in derivatives."""
+    *_, count, n = bands.shape
+    i, j = np.indices((n, n))
+    away = np.abs(i - j)
+    rows = np.where(away < count, away if lower else count - 1 - away, 0)
+    x = bands[..., rows, np.minimum(i, j) if lower else np.maximum(i, j)]
+    if x.dtype.kind == "c":
+        x = np.where((i > j) if lower else (i < j), x, np.where(i == j, np.real(x), np.conj(x)))
+    return np.where(away < count, x, 0.0)
+
+
+def _eigen(x: Any, eigvals_only: bool, select: Any, select_range: Any) -> Any:
+    """All eigenvalues with their vectors, or those that are selected."""
+    x = linalg.symmetric(x, lower=True)
+    w, v = (factorizations.eigvalsh(x), None) if eigvals_only else factorizations.eigh(x, lower=True)
+    if select in (0, "a", "all"):
+        return w if v is None else (w, v)
+    if select in (2, "i", "index"):
+        first, last = (int(k) for k in select_range)
+        if not 0 <= first <= last < w.shape[-1]:
+            raise ValueError("select_range out of bounds")
+        chosen: Any = np.arange(first, last + 1)
+    elif select in (1, "v", "value"):
+        low, high = select_range
+        chosen = np.nonzero((w > low) & (w <= high))[0]
+    else:
+        raise ValueError('invalid argument for select, must be "a", "i", or "v"')
+    w = np.take(w, chosen, axis=-1)
+    return w if v is None else (w, np.take(v, chosen, axis=-1))
+
+
+@entry("eig_banded")
+def eig_banded(a_band: Any, lower: bool = False, eigvals_only: bool = False, overwrite_a_band: bool = False,
+               select: Any = "a", select_range: Any = None, max_ev: int = 0) -> Any:  # fmt: skip
+    (bands,) = (to_float(x) for x in arrays(a_band))
+    if len(bands.shape) < 2:
+        raise ValueError("expected a 2-D array")
+    return _eigen(_whole(bands, bool(lower)), eigvals_only, select, select_range)
+
+
+@entry("eigvals_banded")
+def eigvals_banded(a_band: Any, lower: bool = False, overwrite_a_band: bool = False, select: Any = "a",
+                   select_range: Any = None) -> Any:  # fmt: skip
+    return eig_banded(a_band, lower, True, False, select, select_range)
+
+
+@entry("eigh_tridiagonal")
+def eigh_tridiagonal(d: Any, e: Any, eigvals_only: bool = False, select: Any = "a", select_range: Any = None,
+                     tol: float = 0.0) -> Any:  # fmt: skip
+    x, y = promoted([to_float(v) for v in arrays(d, e)])
+    if x.dtype.kind == "c":
+        raise TypeError("Only real arrays currently supported")
+    if len(x.shape) < 1 or x.shape[-1] != y.shape[-1] + 1:
+        raise ValueError(f"d ({x.shape[-1]}) must have one more element than e ({y.shape[-1]})")
+    bands = np.stack([x, np.concatenate([y, np.zeros((*y.shape[:-1], 1), y.dtype)], axis=-1)], axis=-2)
+    return _eigen(_whole(bands, lower=True), eigvals_only, select, select_range)
+
+
+@entry("eigvalsh_tridiagonal")
+def eigvalsh_tridiagonal(d: Any, e: Any, select: Any = "a", select_range: Any = None, tol: float = 0.0) -> Any:
+    return eigh_tridiagonal(d, e, True, select, select_range, tol)

@@ -1,0 +1,128 @@
+"""`scipy.linalg`: equations between matrices, and functions of matrices that are made of the exponential.
+
+Riccati's equation is solved by SciPy. Its solution is then a fixed point of D. Kleinman's iteration ("On an iterative
+technique for Riccati equation computations", IEEE Trans. Automat. Control 13, 1968), which is Newton's: two steps of
+it have the derivatives of the solution, up to the third.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.linalg import square_matrices
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.linalg import matrix_functions
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg.riccati import riccati
+from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.scipy_api.linalg.functions import entry
+
+__all__: list[str] = []
+
+
+def _adjoint(x: Any) -> Any:
+    return np.conj(x.T) if x.dtype.kind == "c" else x.T
+
+
+@entry("solve_sylvester")
+def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+    return matrix_functions.sylvester(*promoted([to_float(x) for x in arrays(a, b, q)]), checked=False)
+
+
+@entry("solve_continuous_lyapunov")
+def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
+    x, y = promoted([to_float(x) for x in arrays(a, q)])
+    return matrix_functions.sylvester(x, _adjoint(x), y, checked=False)
+
+
+@entry("solve_discrete_lyapunov")
+def solve_discrete_lyapunov(a: Any, q: Any, method: Any = None) -> Any:
+    x, y = promoted([to_float(v) for v in arrays(a, q)])
+    n = x.shape[0]
+    if method not in (None, "direct", "bilinear"):
+        raise ValueError(f"Unknown solver {method}")
+    if method == "bilinear" or (method is None and n >= 10):
+        one = np.eye(n)
+        right = np.linalg.inv(_adjoint(x) + one)
+        inner = (_adjoint(x) - one) @ right
+        return solve_continuous_lyapunov(_adjoint(inner), -2.0 * np.linalg.inv(x + one) @ y @ right)
+    whole = np.kron(x, np.conj(x) if x.dtype.kind == "c" else x)
+    return np.linalg.solve(np.eye(n * n) - whole, y.reshape(-1)).reshape(n, n)
+
+
+# -- Riccati's equation ---------------------------------------------------------------------------------------------
+def _solved(name: str, given: tuple[Any, ...], e: Any, s: Any, discrete: bool) -> Any:
+    if e is not None:
+        raise refuse(f"the argument e= of scipy.linalg.{name}", "solve with e^-1 a and e^-1 b")
+    a, b, q, r = (to_float(v) for v in arrays(*given))
+    s = to_float(arrays(np.zeros(b.shape) if s is None else s, a)[0])
+    a, b, q, r, s = promoted([a, b, q, r, s])
+    if a.dtype.kind == "c":
+        raise refuse(f"scipy.linalg.{name} of complex matrices")
+    x = found = riccati(*map(stop_gradient, (a, b, q, r, s)), discrete=discrete)
+    for _ in range(2):
+        inner = (r + b.T @ x @ b, b.T @ x @ a + s.T) if discrete else (r, b.T @ x + s.T)
+        gain = np.linalg.solve(*inner)
+        closed = (a - b @ gain).T
+        cost = q + gain.T @ r @ gain - s @ gain - gain.T @ s.T
+        x = solve_discrete_lyapunov(closed, cost) if discrete else solve_continuous_lyapunov(closed, -cost)
+    return found + (x - stop_gradient(x))  # the value is SciPy's, where the steps are singular, too
+
+
+@entry("solve_continuous_are")
+def solve_continuous_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True) -> Any:
+    return _solved("solve_continuous_are", (a, b, q, r), e, s, False)
+
+
+@entry("solve_discrete_are")
+def solve_discrete_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True) -> Any:
+    return _solved("solve_discrete_are", (a, b, q, r), e, s, True)
+
+
+# -- functions of matrices ------------------------------------------------------------------------------------------
+def _turned(name: str, A: Any) -> tuple[Any, Any]:
+    """The cosine and the sine, which are blocks of one exponential."""
+    x = square_matrices(name, A)
+    n, none = x.shape[-1], 0.0 * x
+    rows = [np.concatenate([none, -x], axis=-1), np.concatenate([x, none], axis=-1)]
+    found = linalg.matrix_exp(np.concatenate(rows, axis=-2))
+    return found[..., :n, :n], found[..., n:, :n]
+
+
+@entry("cosm")
+def cosm(A: Any) -> Any:
+    return _turned("cosm", A)[0]
+
+
+@entry("sinm")
+def sinm(A: Any) -> Any:
+    return _turned("sinm", A)[1]
+
+
+@entry("tanm")
+def tanm(A: Any) -> Any:
+    return np.linalg.solve(*_turned("tanm", A))
+
+
+def _grown(name: str, A: Any) -> tuple[Any, Any]:
+    x = square_matrices(name, A)
+    up, down = linalg.matrix_exp(x), linalg.matrix_exp(-x)
+    return 0.5 * (up + down), 0.5 * (up - down)
+
+
+@entry("coshm")
+def coshm(A: Any) -> Any:
+    return _grown("coshm", A)[0]
+
+
+@entry("sinhm")
+def sinhm(A: Any) -> Any:
+    return _grown("sinhm", A)[1]
+
+
+@entry("tanhm")
+def tanhm(A: Any) -> Any:
+    return np.linalg.solve(*_grown("tanhm", A))

@@ -1,0 +1,165 @@
+"""`scipy.ndimage`: filters that are linear in the image. Along an axis each is a matrix, which SciPy itself makes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.core.op import lead
+from tracegrad.scipy_api.convolution import over_windows
+from tracegrad.scipy_api.registry import shadow
+
+__all__ = ["along_axis", "product"]
+
+# The elements of a filter's matrix fall with the distance from the diagonal, those of a spline of order 3 to a quarter
+# at each step. What is so much less than the largest in its row does not change a sum.
+_NOTHING, _ROWS = 1e-20, 128
+
+
+def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
+    """A filter along an axis, given as a function of arrays along their first one: the matrix that it makes of the
+    identity, and what it adds."""
+    n = x.shape[axis]
+    added = filtered(np.zeros((n, 1)))[:, 0]
+    matrix = filtered(np.eye(n)) - added[:, None]
+    found = product(matrix.astype(x.dtype), x, axis)
+    if np.any(added):
+        found = found + added.astype(x.dtype).reshape([len(added) if i == axis else 1 for i in range(len(x.shape))])
+    return found
+
+
+def product(matrix: Any, x: Any, axis: int) -> Any:
+    """The product with `x` along an axis, of so many rows at a time with the elements that they reach."""
+    found, counts = [], np.abs(matrix) > _NOTHING * np.max(np.abs(matrix), axis=1, keepdims=True)
+    for i in range(0, len(matrix), _ROWS):
+        rows = matrix[i : i + _ROWS]
+        reached = np.flatnonzero(np.any(counts[i : i + _ROWS], axis=0)).tolist() or [0]
+        first, last = reached[0], reached[-1] + 1
+        part = x[(*[slice(None)] * axis, slice(first, last))]
+        found.append(np.tensordot(rows[:, first:last], part, axes=(1, axis)))
+    return np.moveaxis(found[0] if len(found) == 1 else np.concatenate(found), 0, axis)
+
+
+def _along(name: str, x: Any, axis: int, *args: Any, **kwargs: Any) -> Any:
+    """The filter `name` of SciPy's along an axis."""
+    import scipy.ndimage
+
+    if lead((*args, *kwargs.values())) is not None:
+        raise refuse(f"scipy.ndimage.{name} with traced parameters", "only the image may be traced")
+    filtered = getattr(scipy.ndimage, name)
+    return along_axis(lambda v: filtered(v, *args, axis=0, **kwargs), x, axis)
+
+
+def _one_axis(name: str) -> None:
+    @shadow(f"scipy.ndimage.{name}")
+    def filtered(*args: Any, **kwargs: Any) -> Any:
+        import scipy.ndimage
+
+        given = inspect.signature(getattr(scipy.ndimage, name)).bind(*args, **kwargs).arguments
+        if given.pop("output", None) is not None:
+            raise refuse(f"the argument output= of scipy.ndimage.{name}")
+        given.update(given.pop("kwargs", {}))
+        x = to_float(arrays(given.pop("input"))[0])
+        return _along(name, x, given.pop("axis", -1) % len(x.shape), **given)
+
+
+for _name in ("correlate1d", "convolve1d", "gaussian_filter1d", "uniform_filter1d"):
+    _one_axis(_name)
+
+
+def _edges(name: str, across: tuple[float, float, float]) -> None:
+    @shadow(f"scipy.ndimage.{name}")
+    def slope(input: Any, axis: int = -1, output: Any = None, mode: Any = "reflect", cval: float = 0.0) -> Any:
+        if output is not None:
+            raise refuse(f"the argument output= of scipy.ndimage.{name}")
+        x = to_float(arrays(input)[0])
+        for k, m in _modes(x, mode):
+            weights = (-1.0, 0.0, 1.0) if k == axis % len(x.shape) else across
+            x = _along("correlate1d", x, k, weights, mode=m, cval=cval)
+        return x
+
+
+_edges("sobel", (1.0, 2.0, 1.0))
+_edges("prewitt", (1.0, 1.0, 1.0))
+
+
+def _modes(x: Any, mode: Any) -> Any:
+    """Each axis, and the mode along it."""
+    return enumerate(mode if isinstance(mode, list | tuple) else [mode] * len(x.shape))
+
+
+@shadow("scipy.ndimage.uniform_filter")
+def uniform_filter(input: Any, size: Any = 3, output: Any = None, mode: Any = "reflect", cval: float = 0.0,
+                   origin: Any = 0, *, axes: Any = None) -> Any:  # fmt: skip
+    """`scipy.ndimage.uniform_filter`"""
+    if output is not None or axes is not None:
+        raise refuse("the argument output= or axes= of scipy.ndimage.uniform_filter")
+    x = to_float(arrays(input)[0])
+    sizes, origins = (v if isinstance(v, list | tuple) else [v] * len(x.shape) for v in (size, origin))
+    for axis, m in _modes(x, mode):
+        if sizes[axis] > 1:
+            x = _along("uniform_filter1d", x, axis, sizes[axis], mode=m, cval=cval, origin=origins[axis])
+    return x
+
+
+@shadow("scipy.ndimage.laplace")
+def laplace(input: Any, output: Any = None, mode: Any = "reflect", cval: float = 0.0, *, axes: Any = None) -> Any:
+    """`scipy.ndimage.laplace`"""
+    if output is not None or axes is not None:
+        raise refuse("the argument output= or axes= of scipy.ndimage.laplace")
+    x = to_float(arrays(input)[0])
+    return sum(_along("correlate1d", x, k, (1.0, -2.0, 1.0), mode=m, cval=cval) for k, m in _modes(x, mode))
+
+
+@shadow("scipy.ndimage.gaussian_filter")
+def gaussian_filter(input: Any, sigma: Any, order: Any = 0, output: Any = None, mode: Any = "reflect",
+                    cval: float = 0.0, truncate: float = 4.0, *, radius: Any = None,
+                    axes: Any = None) -> Any:  # fmt: skip
+    """`scipy.ndimage.gaussian_filter`"""
+    if output is not None:
+        raise refuse("the argument output= of scipy.ndimage.gaussian_filter")
+    x = to_float(arrays(input)[0])
+    along = range(len(x.shape)) if axes is None else [a % len(x.shape) for a in np.atleast_1d(axes).tolist()]
+    each = [v if isinstance(v, list | tuple) else [v] * len(along) for v in (sigma, order, mode, radius)]
+    for axis, s, o, m, r in zip(along, *each):
+        if s > 1e-15:
+            x = _along("gaussian_filter1d", x, axis, s, order=o, mode=m, cval=cval, truncate=truncate, radius=r)
+    return x
+
+
+_PADDING = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
+
+
+def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cval: float, origin: Any,
+                flipped: bool) -> Any:  # fmt: skip
+    if output is not None:
+        raise refuse(f"the argument output= of scipy.ndimage.{name}")
+    if mode not in _PADDING:
+        raise refuse(f"scipy.ndimage.{name} with mode={mode!r}")
+    x, w = (to_float(v) for v in arrays(input, weights))
+    w = np.flip(w) if flipped else w
+    moved = [origin] * len(w.shape) if isinstance(origin, int) else list(origin)
+    before = [(n - 1) // 2 - o if flipped else n // 2 + o for n, o in zip(w.shape, moved)]
+    sides = [(b, n - 1 - b) for b, n in zip(before, w.shape)]
+    extra = {"constant_values": cval} if mode == "constant" else {}
+    wide = np.pad(x, sides, mode=_PADDING[mode], **extra)  # type: ignore[call-overload]
+    return over_windows(wide, w)
+
+
+@shadow("scipy.ndimage.correlate")
+def correlate(input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0,
+              origin: Any = 0) -> Any:  # fmt: skip
+    """`scipy.ndimage.correlate`"""
+    return _correlated("correlate", input, weights, output, mode, cval, origin, flipped=False)
+
+
+@shadow("scipy.ndimage.convolve")
+def convolve(input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0,
+             origin: Any = 0) -> Any:  # fmt: skip
+    """`scipy.ndimage.convolve`"""
+    return _correlated("convolve", input, weights, output, mode, cval, origin, flipped=True)

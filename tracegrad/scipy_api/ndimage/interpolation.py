@@ -1,0 +1,247 @@
+"""`scipy.ndimage`: images between their elements (`map_coordinates`) and moved (`shift`, `zoom`, `rotate`,
+`affine_transform`), as sums of B-splines around each coordinate.
+
+An image becomes coefficients by a filter that is linear, so along an axis it is a matrix, which SciPy makes. Where
+neighbours lie outside, `mode` says which elements stand for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.core.op import lead
+from tracegrad.scipy_api.ndimage.filters import product
+from tracegrad.scipy_api.registry import shadow
+
+__all__: list[str] = []
+
+_PAD = 12  # elements, which SciPy puts around images whose filter has no form of its own for a mode
+_F8 = np.dtype(np.float64)
+
+
+# -- where a coordinate is ---------------------------------------------------------------------------------------------
+def _triangle(x: Any, n: int) -> Any:
+    """A coordinate in an image that is mirrored at the centres of its first and last elements."""
+    period = 2.0 * n - 2.0
+    rest = np.remainder(np.abs(x), period)
+    return np.where(rest >= np.where(x < 0, n - 1, n), period - rest, rest)
+
+
+def _halves(x: Any, n: int) -> Any:
+    """One in an image that is mirrored at its ends."""
+    rest = np.where(x < 0, -1.0 - x, x)
+    rest = rest - 2.0 * n * np.trunc(rest / (2.0 * n))
+    return np.where((x >= 0) & (x <= n - 1), x, np.where(rest >= n, 2.0 * n - 1.0 - rest, rest))
+
+
+def _around(x: Any, n: int) -> Any:
+    """One in an image whose last element is its first one."""
+    length = n - 1.0
+    low, high = x + length * (np.floor(-x / length) + 1.0), x - length * np.floor(x / length)
+    return np.where(x < 0, low, np.where(x > length, high, x))
+
+
+# By mode, where a coordinate is, and which element stands for the one of a number.
+_COORDINATES: dict[str, Callable[[Any, int], Any]] = {
+    "mirror": _triangle, "reflect": _halves, "grid-mirror": _halves, "wrap": _around,
+    "nearest": lambda x, n: np.clip(x, 0.0, n - 1.0),
+}  # fmt: skip
+
+
+def _mirrored(i: Any, n: int) -> Any:
+    rest = np.remainder(i, 2 * n - 2)
+    return np.where(rest >= n, 2 * n - 2 - rest, rest)
+
+
+def _reflected(i: Any, n: int) -> Any:
+    rest = np.remainder(i, 2 * n)
+    return np.where(rest >= n, 2 * n - 1 - rest, rest)
+
+
+_ELEMENTS: dict[str, Callable[[Any, int], Any]] = {
+    "mirror": _mirrored, "wrap": _mirrored, "constant": _mirrored, "reflect": _reflected, "grid-mirror": _reflected,
+    "nearest": lambda i, n: np.clip(i, 0, n - 1), "grid-constant": lambda i, n: np.clip(i, 0, n - 1),
+    "grid-wrap": lambda i, n: np.remainder(i, n),
+}  # fmt: skip
+
+
+def _weight(order: int, t: Any, k: int) -> Any:
+    """The B-spline of this order, `k` elements from its centre, where `t` is the distance from the nearest element or,
+    of odd orders, from that below: a sum of truncated powers."""
+    if order == 0:
+        return t * 0.0 + 1.0
+    reach, middle = 0.5 * (order + 1), 0.5 * (order % 2)
+    total: Any = 0.0
+    for j in range(order + 2):
+        if middle - k + reach - j > 0:
+            total = total + (-1.0) ** j * math.comb(order + 1, j) * (t + (reach - j - k)) ** order
+    return total / math.factorial(order)
+
+
+class _Axis:
+    """Along one axis: which elements are around the coordinates, how much each counts, and what is outside."""
+
+    def __init__(self, x: Any, n: int, order: int, mode: str):
+        self.outside: Any = None
+        if mode == "constant":
+            self.outside = (x < 0) | (x > n - 1)
+        elif n > 1:
+            x = _COORDINATES[mode](x, n) if mode in _COORDINATES else x
+        base = np.floor(x) if order % 2 else np.floor(x + 0.5)
+        t, start = x - base, to_dtype(base, np.dtype(np.int64))
+        self.taps = []
+        for k in range(-(order // 2), order - order // 2 + 1):
+            i = start + k
+            place = _ELEMENTS[mode](i, n) if n > 1 else i * 0
+            missing = (i < 0) | (i > n - 1) if mode == "grid-constant" else None
+            self.taps.append((place, _weight(order, t, k), missing))
+
+
+def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
+    """The sum of B-splines with coefficients `c` at the coordinates, a list of arrays of one shape."""
+    axes = [_Axis(x, n, order, mode) for x, n in zip(coordinates, c.shape)]
+    flat, total = c.reshape(-1), None
+    for taps in itertools.product(*[axis.taps for axis in axes]):
+        place, weight, missing = taps[0]
+        for n, (p, w, m) in zip(c.shape[1:], taps[1:]):
+            place, weight = place * n + p, weight * w
+            missing = m if missing is None else missing | m
+        found = np.take(flat, place)
+        term = weight * (found if missing is None else np.where(missing, cval, found))
+        total = term if total is None else total + term
+    for axis in axes:
+        if axis.outside is not None:
+            total = np.where(axis.outside, cval, total)
+    return total
+
+
+# -- from an image to coefficients -------------------------------------------------------------------------------------
+def _filtered(c: Any, order: int, mode: str) -> Any:
+    import scipy.ndimage
+
+    for axis, n in enumerate(c.shape):
+        if n > 1:
+            everywhere = 0.0 * np.sum(c, axis=axis, keepdims=True)  # nan, where SciPy's recursion carries it along
+            c = product(scipy.ndimage.spline_filter1d(np.eye(n), order, axis=0, mode=mode), c, axis) + everywhere
+    return c
+
+
+def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any,
+               prefilter: bool) -> Any:  # fmt: skip
+    """The image at coordinates, an array for each of its axes."""
+    what = f"scipy.ndimage.{name}"
+    if mode not in _ELEMENTS or lead((cval,)) is not None or not 0 <= order <= 5:
+        raise refuse(f"{what} with order={order!r}, mode={mode!r} and cval={cval!r}")
+    (image,) = arrays(input)
+    if isinstance(output, np.ndarray) or lead((output,)) is not None:
+        raise refuse(f"the argument output= of {what}", "use the result")
+    dtype = np.dtype(output) if output is not None else image.dtype
+    if dtype.kind != "f":
+        raise refuse(f"{what} of integers", "give output=np.float64")
+    c = to_dtype(to_float(image), _F8)
+    coordinates = [to_dtype(to_float(x), _F8) for x in coordinates]
+    if prefilter and order > 1:
+        if mode in ("nearest", "grid-constant"):
+            how: dict[str, Any] = {"mode": "edge"} if mode == "nearest" else {"constant_values": cval}
+            c, coordinates = np.pad(c, _PAD, **how), [x + float(_PAD) for x in coordinates]
+        c = _filtered(c, order, mode)
+    return to_dtype(_sampled(c, coordinates, order, mode, cval), dtype)
+
+
+@shadow("scipy.ndimage.map_coordinates")
+def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant",
+                    cval: float = 0.0, prefilter: bool = True) -> Any:  # fmt: skip
+    """`scipy.ndimage.map_coordinates`, with derivatives in the image and the coordinates."""
+    (places,) = arrays(coordinates)
+    if places.shape[0] != len(np.shape(input)):
+        raise RuntimeError("invalid shape for coordinate array")
+    given = [places[k] for k in range(places.shape[0])]
+    return _resampled("map_coordinates", input, given, output, order, mode, cval, prefilter)
+
+
+@shadow("scipy.ndimage.spline_filter")
+def spline_filter(input: Any, order: int = 3, output: Any = np.float64, mode: str = "mirror") -> Any:
+    """`scipy.ndimage.spline_filter`"""
+    if np.dtype(output) != _F8:
+        raise refuse("the argument output= of scipy.ndimage.spline_filter")
+    c = to_dtype(to_float(arrays(input)[0]), _F8)
+    return c if order in (0, 1) else _filtered(c, order, mode)
+
+
+def _grid(shape: Any) -> list[Any]:
+    """The coordinates of the elements of an array of this shape."""
+    return [np.asarray(x, np.float64) for x in np.indices(shape)]
+
+
+def _each(x: Any, rank: int) -> list[Any]:
+    """A number for each axis."""
+    (x,) = arrays(x)
+    return [x[k] for k in range(rank)] if x.shape else [x] * rank
+
+
+@shadow("scipy.ndimage.shift")
+def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
+          prefilter: bool = True) -> Any:  # fmt: skip
+    """`scipy.ndimage.shift`, with derivatives in the image and how far it is moved."""
+    shape = np.shape(input)
+    given = [x - s for x, s in zip(_grid(shape), _each(shift, len(shape)))]
+    return _resampled("shift", input, given, output, order, mode, cval, prefilter)
+
+
+@shadow("scipy.ndimage.zoom")
+def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
+         prefilter: bool = True, *, grid_mode: bool = False) -> Any:  # fmt: skip
+    """`scipy.ndimage.zoom`, with a derivative in the image."""
+    if lead((zoom,)) is not None:
+        raise refuse("scipy.ndimage.zoom by a traced factor", "use affine_transform")
+    shape = np.shape(input)
+    factors = [float(z) for z in np.broadcast_to(zoom, (len(shape),))]
+    wanted = [round(n * z) for n, z in zip(shape, factors)]
+    less = 0 if grid_mode else 1
+    steps = [(n - less) / (m - less) if m != less else 1.0 for n, m in zip(shape, wanted)]
+    if all(z == 1 for z in factors) and prefilter and output is None:
+        return arrays(input)[0] * 1
+    given = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(wanted), steps)]
+    return _resampled("zoom", input, given, output, order, mode, cval, prefilter)
+
+
+@shadow("scipy.ndimage.affine_transform")
+def affine_transform(input: Any, matrix: Any, offset: Any = 0.0, output_shape: Any = None, output: Any = None,
+                     order: int = 3, mode: str = "constant", cval: float = 0.0,
+                     prefilter: bool = True) -> Any:  # fmt: skip
+    """`scipy.ndimage.affine_transform`, with derivatives in the image, the matrix and the offset."""
+    rank, (a,) = len(np.shape(input)), arrays(matrix)
+    if len(a.shape) == 2 and a.shape[1] == rank + 1:
+        a, offset = a[:rank, :rank], a[:rank, rank]
+    grid, begin = _grid(np.shape(input) if output_shape is None else output_shape), _each(offset, rank)
+    if len(a.shape) == 1:
+        given = [a[k] * x + begin[k] for k, x in enumerate(grid)]
+    else:
+        given = [sum((a[k, j] * x for j, x in enumerate(grid)), begin[k]) for k in range(rank)]
+    return _resampled("affine_transform", input, given, output, order, mode, cval, prefilter)
+
+
+@shadow("scipy.ndimage.rotate")
+def rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = True, output: Any = None, order: int = 3,
+           mode: str = "constant", cval: float = 0.0, prefilter: bool = True) -> Any:  # fmt: skip
+    """`scipy.ndimage.rotate` of a matrix, with derivatives in the image and, without `reshape`, in the angle."""
+    from scipy import special
+
+    shape = np.shape(input)
+    if len(shape) != 2 or (reshape and lead((angle,)) is not None):
+        raise refuse("scipy.ndimage.rotate of more axes than two, or by a traced angle with reshape=True")
+    c, s = special.cosdg(angle), special.sindg(angle)
+    wanted = shape
+    if reshape:
+        corners = np.array([[c, s], [-s, c]]) @ [[0, 0, shape[0], shape[0]], [0, shape[1], 0, shape[1]]]
+        wanted = tuple((np.ptp(corners, axis=1) + 0.5).astype(int).tolist())
+    y, x = (v - (n - 1) / 2 for v, n in zip(_grid(wanted), wanted))
+    given = [c * y + s * x + (shape[0] - 1) / 2, c * x - s * y + (shape[1] - 1) / 2]
+    return _resampled("rotate", input, given, output, order, mode, cval, prefilter)

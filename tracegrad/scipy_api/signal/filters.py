@@ -1,0 +1,192 @@
+"""`scipy.signal`: recursive filters, forwards and back, of smoothing by polynomials, and the analytic signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.signal.lfilter import lfilter as _lfilter
+from tracegrad.scipy_api.ndimage.filters import along_axis
+from tracegrad.scipy_api.registry import shadow
+
+__all__: list[str] = []
+
+
+def _filtered(b: Any, a: Any, x: Any) -> Any:
+    """The filter from rest, along the last axis."""
+    if x.dtype.kind != "c":
+        return _lfilter(b, a, x)
+    if "c" in (b.dtype.kind, a.dtype.kind):
+        raise refuse("scipy.signal.lfilter with complex coefficients")
+    return _lfilter(b, a, np.real(x)) + 1j * _lfilter(b, a, np.imag(x))
+
+
+def _coefficients(b: Any, a: Any, x: Any) -> list[Any]:
+    b, a, x = (to_float(v) for v in arrays(b, a, x))
+    if x.dtype.kind == "c" and "c" not in (b.dtype.kind, a.dtype.kind):
+        b, a = promoted([b, a], np.real(x).dtype)
+    else:
+        b, a, x = promoted([b, a, x])
+    return [v if v.shape else v.reshape(1) for v in (b, a)] + [x]
+
+
+@shadow("scipy.signal.lfilter")
+def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """`scipy.signal.lfilter`: the signal, and with `zi` what the filter holds at the end."""
+    b, a, x = _coefficients(b, a, x)
+    x = np.moveaxis(x, axis, -1)
+    if zi is None:
+        return np.moveaxis(_filtered(b, a, x), -1, axis)
+    count = max(b.shape[0], a.shape[0]) - 1
+    held = np.moveaxis(to_float(arrays(zi, x)[0]), axis, -1)
+    if held.shape[-1] != count:
+        raise ValueError(f"Unexpected shape for zi: {np.shape(zi)}, where the axis of the signal has {count} elements")
+    held = np.broadcast_to(held, (*x.shape[:-1], count))
+    b, a = (np.pad(v, (0, count + 1 - v.shape[0])) / a[0] for v in (b, a))
+    # What a filter holds is an input of its poles alone, after the zeros.
+    size = x.shape[-1]
+    late = np.pad(held, [*[(0, 0)] * (len(x.shape) - 1), (0, max(size - count, 0))])
+    y = _filtered(b, a, x) + _filtered(np.ones_like(a[:1]), a, late[..., :size])
+    return np.moveaxis(y, -1, axis), np.moveaxis(_held(b, a, x, y, late[..., size:]), -1, axis)
+
+
+def _held(b: Any, a: Any, x: Any, y: Any, left: Any) -> Any:
+    """What the filter holds after the signal; `left` is what of the first is not used up by then."""
+    count = b.shape[0] - 1
+    before = [*[(0, 0)] * (len(x.shape) - 1), (count, 0)]
+    x, y = (np.pad(v, before)[..., -count:] if count else v[..., :0] for v in (x, y))
+    left = np.pad(left, [*[(0, 0)] * (len(x.shape) - 1), (0, count - left.shape[-1])])
+    rows = [np.sum(x[..., k:] * b[:k:-1] - y[..., k:] * a[:k:-1], axis=-1) + left[..., k] for k in range(count)]
+    return np.stack(rows, axis=-1) if rows else left
+
+
+@shadow("scipy.signal.lfilter_zi")
+def lfilter_zi(b: Any, a: Any) -> Any:
+    """`scipy.signal.lfilter_zi`: what a filter holds in the steady state of a step."""
+    b, a, _ = _coefficients(b, a, 0.0)
+    count = max(b.shape[0], a.shape[0])
+    b, a = (np.pad(v, (0, count - v.shape[0])) / a[0] for v in (b, a))
+    rest = b - a * b[0]
+    first = np.sum(rest[1:]) / np.sum(a)
+    return np.cumsum(a)[:-1] * first - np.concatenate([np.zeros(1), np.cumsum(rest[1:])])[:-1]
+
+
+@shadow("scipy.signal.sosfilt")
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """`scipy.signal.sosfilt`: the signal, and with `zi` what each section holds at the end."""
+    sos, x = arrays(sos, x)
+    if zi is None:
+        for section in range(sos.shape[0]):
+            x = lfilter(sos[section, :3], sos[section, 3:], x, axis)
+        return x
+    axis %= len(x.shape)
+    held, last = arrays(zi, x)[0], []
+    for section in range(sos.shape[0]):
+        x, end = lfilter(sos[section, :3], sos[section, 3:], x, axis, held[section])
+        last.append(end)
+    return x, np.stack(last)
+
+
+@shadow("scipy.signal.sosfilt_zi")
+def sosfilt_zi(sos: Any) -> Any:
+    """`scipy.signal.sosfilt_zi`: what the sections hold in the steady state of a step."""
+    sos = to_float(arrays(sos)[0])
+    found, scale = [], 1.0
+    for section in range(sos.shape[0]):
+        b, a = sos[section, :3], sos[section, 3:]
+        found.append(scale * lfilter_zi(b, a))
+        scale = scale * np.sum(b) / np.sum(a)
+    return np.stack(found)
+
+
+# -- there and back -------------------------------------------------------------------------------------------------
+def _extended(x: Any, padtype: Any, count: int) -> Any:
+    """`x` with `count` elements more at each end of its last axis."""
+    if padtype is None or not count:
+        return x
+    if padtype not in ("odd", "even", "constant"):
+        raise ValueError(
+            f"Unknown value {padtype!r} given to padtype. padtype must be 'even', 'odd', 'constant', or None."
+        )
+    if x.shape[-1] <= count:
+        raise ValueError(f"The length of the input vector x must be greater than padlen, which is {count}.")
+    first, last = x[..., :1], x[..., -1:]
+    before, after = x[..., count:0:-1], x[..., -2 : -count - 2 : -1]
+    if padtype == "odd":
+        before, after = 2.0 * first - before, 2.0 * last - after
+    elif padtype == "constant":
+        before, after = first + 0.0 * before, last + 0.0 * after
+    return np.concatenate([before, x, after], axis=-1)
+
+
+def _there_and_back(run: Callable[[Any, Any], Any], x: Any, axis: int, padtype: Any, count: int) -> Any:
+    """`run(signal, its first element)` along the last axis, forwards and backwards."""
+    wide = _extended(np.moveaxis(x, axis, -1), padtype, count)
+    there = run(wide, wide[..., :1])
+    back = np.flip(run(np.flip(there, -1), there[..., -1:]), -1)
+    count = 0 if padtype is None else count
+    return np.moveaxis(back[..., count : back.shape[-1] - count], -1, axis)
+
+
+@shadow("scipy.signal.filtfilt")
+def filtfilt(b: Any, a: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: Any = None, method: str = "pad",
+             irlen: Any = None) -> Any:  # fmt: skip
+    """`scipy.signal.filtfilt`, with ends that are padded."""
+    if method != "pad":
+        raise refuse(f"scipy.signal.filtfilt with method={method!r}", "use method='pad'")
+    b, a, x = _coefficients(b, a, x)
+    start = lfilter_zi(b, a)
+    count = 3 * max(b.shape[0], a.shape[0]) if padlen is None else int(padlen)
+    return _there_and_back(lambda v, first: lfilter(b, a, v, -1, start * first)[0], x, axis, padtype, count)
+
+
+@shadow("scipy.signal.sosfiltfilt")
+def sosfiltfilt(sos: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: Any = None) -> Any:
+    """`scipy.signal.sosfiltfilt`"""
+    sos, x = (to_float(v) for v in arrays(sos, x))
+    start = sosfilt_zi(sos)
+    start = start.reshape(start.shape[0], *(1,) * (len(x.shape) - 1), 2)
+    if padlen is None:
+        # Poles and zeros at 0 make the filter no longer.
+        short = min(int(np.sum(sos[:, 2] == 0)), int(np.sum(sos[:, 5] == 0)))
+        padlen = 3 * (2 * sos.shape[0] + 1 - short)
+    return _there_and_back(lambda v, first: sosfilt(sos, v, -1, start * first)[0], x, axis, padtype, int(padlen))
+
+
+# -- filters that are matrices --------------------------------------------------------------------------------------
+@shadow("scipy.signal.savgol_filter")
+def savgol_filter(x: Any, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1,
+                  mode: str = "interp", cval: float = 0.0) -> Any:  # fmt: skip
+    """`scipy.signal.savgol_filter`"""
+    from scipy import signal
+
+    v = to_float(arrays(x)[0])
+    options = (window_length, polyorder, deriv, delta, 0, mode, cval)
+    return along_axis(lambda y: signal.savgol_filter(y, *options), v, axis % len(v.shape))
+
+
+@shadow("scipy.signal.detrend")
+def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False) -> Any:
+    """`scipy.signal.detrend`"""
+    from scipy import signal
+
+    v = to_float(arrays(data)[0])
+    return along_axis(lambda y: signal.detrend(y, 0, type, bp), v, axis % len(v.shape))
+
+
+@shadow("scipy.signal.hilbert")
+def hilbert(x: Any, N: Any = None, axis: int = -1) -> Any:
+    """`scipy.signal.hilbert`: the analytic signal."""
+    v = to_float(arrays(x)[0])
+    if v.dtype.kind == "c":
+        raise ValueError("x must be real.")
+    axis %= len(v.shape)
+    size = v.shape[axis] if N is None else int(N)
+    k = np.arange(size)
+    weight = np.where((k == 0) | (2 * k == size), 1.0, np.where(2 * k < size, 2.0, 0.0))
+    weight = weight.reshape([size if i == axis else 1 for i in range(len(v.shape))])
+    return np.fft.ifft(np.fft.fft(v, size, axis) * weight.astype(v.dtype), axis=axis)

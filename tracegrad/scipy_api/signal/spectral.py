@@ -1,0 +1,296 @@
+"""`scipy.signal`: spectra of signals, of windows that slide over them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.ops import Carrier
+from tracegrad.ops.elementwise.complex import complex_of
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.scipy_api.signal.filters import detrend as without_trend
+
+__all__: list[str] = []
+
+_SCALES = ("density", "spectrum")
+
+
+class _Frames:
+    """How signals become the spectra of parts of them: `size` elements each, one `step` after the other."""
+
+    def __init__(self, length: int, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any,
+                 scaling: str):  # fmt: skip
+        self.window, self.size = _window(window, nperseg, length)
+        self.fs, self.detrend = fs, detrend
+        self.nfft = self.size if nfft is None else int(nfft)
+        if self.nfft < self.size:
+            raise ValueError("nfft must be greater than or equal to nperseg.")
+        self.overlap = self.size // 2 if noverlap is None else int(noverlap)
+        if self.overlap >= self.size:
+            raise ValueError("noverlap must be less than nperseg.")
+        self.step = self.size - self.overlap
+        if scaling not in _SCALES:
+            raise ValueError(f"Unknown scaling: {scaling!r}, must be one of {_SCALES}")
+        weights = self.window
+        self.scale = 1.0 / (np.sum(weights * weights) * fs if scaling == "density" else np.sum(weights) ** 2)
+
+    def spectra(self, x: Any, onesided: bool, axis: int = -1) -> Any:
+        """(..., part, frequency)."""
+        parts = np.lib.stride_tricks.sliding_window_view(x, self.size, axis=-1)[..., :: self.step, :]
+        return self._fourier(self._flat(parts, axis) * self.window, onesided)
+
+    def _flat(self, parts: Any, axis: int) -> Any:
+        """The parts without their trends."""
+        how = self.detrend
+        if not how:
+            return parts
+        if callable(how):
+            return np.moveaxis(how(np.moveaxis(parts, -1, axis)), axis, -1)
+        if how == "constant":
+            return parts - np.mean(parts, axis=-1, keepdims=True)
+        return without_trend(parts, type=how)
+
+    def _fourier(self, parts: Any, onesided: bool) -> Any:
+        return np.fft.rfft(parts, self.nfft) if onesided else np.fft.fft(parts, self.nfft)
+
+    def frequencies(self, onesided: bool) -> Any:
+        return (np.fft.rfftfreq if onesided else np.fft.fftfreq)(self.nfft, 1.0 / self.fs)
+
+    def both_sides(self, power: Any, onesided: bool) -> Any:
+        """Powers, with those of negative frequencies where they are left out."""
+        if not onesided:
+            return power
+        count = power.shape[-1]
+        alone = np.zeros(count, bool)
+        alone[0] = True
+        alone[-1] |= self.nfft % 2 == 0
+        return power * np.where(alone, 1.0, 2.0).astype(np.real(power).dtype)
+
+
+def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
+    """The weights of a part, and their number."""
+    if isinstance(window, str | tuple):
+        from scipy.signal import get_window
+
+        size = 256 if nperseg is None else int(nperseg)
+        if size < 1:
+            raise ValueError("nperseg must be a positive integer")
+        if size > length:
+            text = f"nperseg = {size:d} is greater than input length = {length:d}, using nperseg = {length:d}"
+            warnings.warn(text, stacklevel=2)
+            size = length
+        return get_window(window, size), size
+    weights: Any = window if isinstance(window, Carrier) else np.asarray(window)
+    if len(weights.shape) != 1:
+        raise ValueError("window must be 1-D")
+    if length < weights.shape[0]:
+        raise ValueError("window is longer than input signal")
+    if nperseg is not None and int(nperseg) != weights.shape[0]:
+        raise ValueError("value specified for nperseg is different from length of window")
+    return weights, weights.shape[0]
+
+
+def _signals(*xs: Any, axis: int) -> list[Any]:
+    """Floating arrays of one dtype with the axis of the signal last, of one length."""
+    found = [np.moveaxis(to_float(x), axis, -1) for x in arrays(*xs)]
+    if all(x is xs[0] for x in xs):
+        return [found[0]] * len(xs)
+    length = max(x.shape[-1] for x in found)
+    ends = [[*[(0, 0)] * (len(x.shape) - 1), (0, length - x.shape[-1])] for x in found]
+    return [np.pad(x, end) if end[-1][1] else x for x, end in zip(promoted(found), ends)]
+
+
+def _is_onesided(wanted: bool, *xs: Any) -> bool:
+    return bool(wanted) and all(x.dtype.kind != "c" for x in xs)
+
+
+def _as(x: Any, *like: Any) -> Any:
+    """`x`, complex, as precise as the signals."""
+    dtype = complex_of(np.result_type(*[v.dtype for v in like]))
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
+_HANN = "hann_periodic"
+
+
+@shadow("scipy.signal.csd")
+def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None, nfft: Any = None,
+        detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density", axis: int = -1,
+        average: str = "mean") -> tuple[Any, Any]:  # fmt: skip
+    """`scipy.signal.csd`"""
+    same = x is y
+    x, y = _signals(x, y, axis=axis)
+    frames = _Frames(x.shape[-1], fs, window, nperseg, noverlap, nfft, detrend, scaling)
+    onesided = _is_onesided(return_onesided, x, y)
+    first = frames.spectra(x, onesided)
+    second = first if same else frames.spectra(y, onesided)
+    power = frames.both_sides(np.conj(first) * second * frames.scale, onesided)
+    found = _averaged(np.real(power) if same else power, average)
+    found = np.moveaxis(found if same else _as(found, x, y), -1, axis)
+    return frames.frequencies(onesided), found.astype(np.real(x).dtype) if same else found
+
+
+def _averaged(power: Any, average: str) -> Any:
+    """Over the parts."""
+    count = power.shape[-2]
+    if average not in ("mean", "median"):
+        raise ValueError(f"Parameter average={average!r} must be 'median' or 'mean'!")
+    if average == "mean" or count == 1:
+        return np.mean(power, axis=-2)
+    even = 2.0 * np.arange(1.0, (count - 1) // 2 + 1)
+    bias = 1.0 + np.sum(1.0 / (even + 1.0) - 1.0 / even)  # of the median of powers that are distributed as chi**2
+    if power.dtype.kind != "c":
+        return np.median(power, axis=-2) / bias
+    return (np.median(np.real(power), axis=-2) + 1j * np.median(np.imag(power), axis=-2)) / bias
+
+
+@shadow("scipy.signal.welch")
+def welch(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`scipy.signal.welch`"""
+    return csd(x, x, *args, **kwargs)
+
+
+@shadow("scipy.signal.periodogram")
+def periodogram(x: Any, fs: Any = 1.0, window: Any = "boxcar", nfft: Any = None, detrend: Any = "constant",
+                return_onesided: bool = True, scaling: str = "density", axis: int = -1) -> Any:  # fmt: skip
+    """`scipy.signal.periodogram`"""
+    (x,) = arrays(x)
+    size = x.shape[axis]
+    if nfft is not None and nfft < size:
+        x, size, nfft = np.moveaxis(np.moveaxis(x, axis, -1)[..., :nfft], -1, axis), nfft, None
+    window = "boxcar" if window is None else window
+    return csd(x, x, fs, window, size, 0, nfft, detrend, return_onesided, scaling, axis)
+
+
+@shadow("scipy.signal.coherence")
+def coherence(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None,
+              nfft: Any = None, detrend: Any = "constant", axis: int = -1) -> tuple[Any, Any]:  # fmt: skip
+    """`scipy.signal.coherence`"""
+    given: dict[str, Any] = {
+        "fs": fs, "window": window, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend,
+        "axis": axis,
+    }  # fmt: skip
+    frequencies, of_x = csd(x, x, **given)
+    of_y, both = csd(y, y, **given)[1], csd(x, y, **given)[1]
+    return frequencies, (np.real(both) ** 2 + np.imag(both) ** 2) / of_x / of_y
+
+
+# -- spectra that are functions of time --------------------------------------------------------------------------------
+def _over_time(frames: _Frames, x: Any, axis: int, onesided: bool, boundary: bool = False) -> tuple[Any, Any]:
+    """The times of the parts, and their spectra."""
+    half = frames.size / 2
+    times = np.arange(half, x.shape[-1] - half + 1, frames.step) / float(frames.fs)
+    return times - half / frames.fs if boundary else times, frames.spectra(x, onesided, axis)
+
+
+def _placed(found: Any, axis: int) -> Any:
+    """Frequencies where the signal was, and parts last."""
+    return np.moveaxis(found, -1, axis - 1 if axis < 0 else axis)
+
+
+@shadow("scipy.signal.spectrogram")
+def spectrogram(x: Any, fs: Any = 1.0, window: Any = ("tukey_periodic", 0.25), nperseg: Any = None,
+                noverlap: Any = None, nfft: Any = None, detrend: Any = "constant", return_onesided: bool = True,
+                scaling: str = "density", axis: int = -1, mode: str = "psd") -> tuple[Any, Any, Any]:  # fmt: skip
+    """`scipy.signal.spectrogram`"""
+    if mode not in ("psd", "complex", "magnitude", "angle", "phase"):
+        raise ValueError(f"unknown value for mode {mode}")
+    (x,) = _signals(x, axis=axis)
+    window, size = _window(window, nperseg, x.shape[-1])
+    frames = _Frames(x.shape[-1], fs, window, size, size // 8 if noverlap is None else noverlap, nfft, detrend, scaling)
+    onesided = _is_onesided(return_onesided, x)
+    times, found = _over_time(frames, x, axis, onesided)
+    if mode == "psd":
+        found = frames.both_sides((np.real(found) ** 2 + np.imag(found) ** 2) * frames.scale, onesided)
+        found = found.astype(np.real(x).dtype)
+    else:
+        found = _as(found * np.sqrt(frames.scale), x)
+    found = _placed(found, axis)
+    if mode == "magnitude":
+        found = np.abs(found)
+    elif mode != "psd" and mode != "complex":
+        found = np.angle(found)
+        found = np.unwrap(found, axis=axis - 1 if axis < 0 else axis) if mode == "phase" else found
+    return frames.frequencies(onesided), times, found
+
+
+@shadow("scipy.signal.stft")
+def stft(x: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = 256, noverlap: Any = None, nfft: Any = None,
+         detrend: Any = False, return_onesided: bool = True, boundary: Any = "zeros", padded: bool = True,
+         axis: int = -1, scaling: str = "spectrum") -> tuple[Any, Any, Any]:  # fmt: skip
+    """`scipy.signal.stft`"""
+    if scaling not in ("spectrum", "psd"):
+        raise ValueError(f"Parameter scaling={scaling!r} not in ['spectrum', 'psd']!")
+    if boundary not in ("even", "odd", "constant", "zeros", None):
+        raise ValueError(f"Unknown boundary option '{boundary}'")
+    (x,) = _signals(x, axis=axis)
+    scaling = "density" if scaling == "psd" else scaling
+    frames = _Frames(x.shape[-1], fs, window, nperseg, noverlap, nfft, detrend, scaling)
+    lead = [(0, 0)] * (len(x.shape) - 1)
+    if boundary is not None:
+        half = (frames.size // 2, frames.size // 2)
+        modes: dict[str, dict[str, Any]] = {
+            "zeros": {}, "constant": {"mode": "edge"}, "even": {"mode": "reflect"},
+            "odd": {"mode": "reflect", "reflect_type": "odd"},
+        }  # fmt: skip
+        x = np.pad(x, [*lead, half], **modes[boundary])
+    if padded:
+        more = (-(x.shape[-1] - frames.size) % frames.step) % frames.size
+        x = np.pad(x, [*lead, (0, more)]) if more else x
+    onesided = _is_onesided(return_onesided, x)
+    times, found = _over_time(frames, x, axis, onesided, boundary is not None)
+    return frames.frequencies(onesided), times, _placed(_as(found * np.sqrt(frames.scale), x), axis)
+
+
+@shadow("scipy.signal.istft")
+def istft(Zxx: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None, nfft: Any = None,
+          input_onesided: bool = True, boundary: Any = True, time_axis: int = -1, freq_axis: int = -2,
+          scaling: str = "spectrum") -> tuple[Any, Any]:  # fmt: skip
+    """`scipy.signal.istft`"""
+    (z,) = (to_float(v) for v in arrays(Zxx))
+    rank = len(z.shape)
+    if rank < 2:
+        raise ValueError("Input stft must be at least 2d!")
+    if freq_axis == time_axis:
+        raise ValueError("Must specify differing time and frequency axes!")
+    time_axis, freq_axis = time_axis % rank, freq_axis % rank
+    z = np.moveaxis(z, (time_axis, freq_axis), (-2, -1))
+    usual = 2 * (z.shape[-1] - 1) if input_onesided else z.shape[-1]
+    size = usual if nperseg is None else int(nperseg)
+    if nfft is None:
+        nfft = size if input_onesided and size == usual + 1 else usual
+    if scaling not in ("spectrum", "psd"):
+        raise ValueError(f"Parameter scaling={scaling!r} not in ['spectrum', 'psd']!")
+    frames = _Frames(size, fs, window, size, noverlap, nfft, False, "density" if scaling == "psd" else scaling)
+    parts = np.fft.irfft(z, frames.nfft) if input_onesided else np.fft.ifft(z, frames.nfft)
+    weights: Any = frames.window
+    weights = weights if isinstance(weights, Carrier) else frames.window.astype(np.real(parts).dtype)
+    scale = np.sum(weights) if scaling == "spectrum" else np.sqrt(fs * np.sum(weights**2))
+    count = parts.shape[-2]
+    x = _overlaid(parts[..., :size] * (weights * scale), frames.step)
+    total = _overlaid(np.broadcast_to(weights**2, (count, size)), frames.step)
+    if boundary:
+        inside = slice(size // 2, -(size // 2))
+        x, total = x[..., inside], total[inside]
+    if not isinstance(total, Carrier) and not np.all(total > 1e-10):
+        more = "" if boundary else " Possibly due to missing boundary"
+        warnings.warn(f"NOLA condition failed, STFT may not be invertible.{more}", stacklevel=2)
+    x = x / np.where(total > 1e-10, total, 1.0)
+    if len(x.shape) > 1 and time_axis != rank - 1:
+        x = np.moveaxis(x, -1, time_axis - (freq_axis < time_axis))
+    return np.arange(x.shape[0]) / float(fs), x
+
+
+def _overlaid(parts: Any, step: int) -> Any:
+    """The sum of parts (..., count, size) that begin one `step` after the other."""
+    *lead, count, size = parts.shape
+    turns = -(-size // step)
+    still = [(0, 0)] * len(lead)
+    pieces = np.pad(parts, [*still, (0, 0), (0, turns * step - size)]).reshape(*lead, count, turns, step)
+    total: Any = 0.0
+    for k in range(turns):
+        total = total + np.pad(pieces[..., k, :], [*still, (k, turns - 1 - k), (0, 0)])
+    return total.reshape(*lead, (count + turns - 1) * step)[..., : size + (count - 1) * step]

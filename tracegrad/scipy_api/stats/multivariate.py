@@ -1,0 +1,126 @@
+"""What `tracegrad.scipy_api.stats.distributions` knows of distributions of vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.scipy_api.linalg.functions import solve_triangular
+from tracegrad.scipy_api.stats.univariate import gammaln, of_special, xlogy
+
+__all__ = ["VECTORS"]
+
+
+def _normal(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
+    """Of `multivariate_normal`: vectors along the last axis; as in SciPy, the results have no axes of one element."""
+    (x,) = _doubles(x)
+    mean, factor = _shape_of(mean, cov, allow_singular)
+    dim = factor.shape[0]
+    x = _vectors(x, dim)
+    scaled = solve_triangular(factor, (x - mean).reshape(-1, dim).T, lower=True)
+    distance = np.sum(scaled * scaled, axis=0).reshape(x.shape[:-1])
+    return np.squeeze(-0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor))))
+
+
+def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
+    """The mean as a vector, and the Cholesky factor of the covariances as a matrix."""
+    if hasattr(cov, "whiten"):
+        raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
+    several = mean is None and len(np.shape(cov)) == 2
+    mean, cov = _doubles(0.0 if mean is None else mean, cov)
+    dim = cov.shape[0] if several else mean.size  # without a mean, a vector of variances is of one dimension
+    if mean.shape not in [(), (dim,)] or cov.shape not in [(), (dim,), (dim, dim)]:
+        text = f"multivariate_normal: a mean of the shape {mean.shape} and covariances of the shape {cov.shape}"
+        raise ValueError(located(text))
+    if len(cov.shape) < 2:
+        cov = np.eye(dim) * cov
+    if allow_singular:
+        sizes = np.abs(np.linalg.eigvalsh(stop_gradient(cov)))
+        if bool(np.min(sizes) <= 1e6 * np.finfo(np.float64).eps * np.max(sizes)):
+            raise refuse("scipy.stats.multivariate_normal with a singular matrix", "add something to its diagonal")
+    return (mean if mean.shape else mean + np.zeros(dim)), np.linalg.cholesky(cov)
+
+
+def _normal_entropy(mean: Any = None, cov: Any = 1) -> Any:
+    factor = _shape_of(mean, cov, True)[1]
+    return 0.5 * factor.shape[0] * (math.log(2 * math.pi) + 1.0) + np.sum(np.log(np.diagonal(factor)))
+
+
+def _doubles(*xs: Any) -> list[Any]:
+    return [to_dtype(to_float(v), np.dtype(np.float64)) for v in arrays(*xs)]
+
+
+def _vectors(x: Any, dim: int) -> Any:
+    """As SciPy reads points: numbers are points of one dimension, a vector of this length is one point."""
+    if not x.shape:
+        return x.reshape(1)
+    if len(x.shape) == 1:
+        return x.reshape(-1, 1) if dim == 1 else x
+    return x
+
+
+def _dirichlet(x: Any, alpha: Any) -> Any:
+    """Of `dirichlet`: vectors along the first axis, the last element of which may be left out."""
+    x, alpha = _doubles(x, alpha)
+    n = alpha.shape[0]
+    if x.shape[0] + 1 == n:
+        x = np.concatenate([x, (1.0 - np.sum(x, axis=0))[None]])
+    if x.shape[0] != n:
+        raise ValueError(located(f"dirichlet: {x.shape[0]} rows of points for {n} parameters"))
+    scale = np.sum(gammaln(alpha)) - gammaln(np.sum(alpha))
+    return np.squeeze(np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale)
+
+
+def _dirichlet_entropy(alpha: Any) -> Any:
+    (alpha,) = _doubles(alpha)
+    total, digamma = np.sum(alpha), of_special("psi")
+    scale = np.sum(gammaln(alpha)) - gammaln(total)
+    return scale + (total - alpha.shape[0]) * digamma(total) - np.sum((alpha - 1.0) * digamma(alpha))
+
+
+def _dirichlet_mean(alpha: Any) -> Any:
+    (alpha,) = _doubles(alpha)
+    return np.squeeze(alpha / np.sum(alpha))
+
+
+def _dirichlet_var(alpha: Any) -> Any:
+    (alpha,) = _doubles(alpha)
+    total = np.sum(alpha)
+    return np.squeeze(alpha * (total - alpha) / (total * total * (total + 1.0)))
+
+
+def _multinomial_cov(n: Any, p: Any) -> Any:
+    n, p = _doubles(n, p)
+    if len(p.shape) != 1 or n.shape:
+        raise refuse("scipy.stats.multinomial.cov of several distributions")
+    return n * (np.diag(p) - np.outer(p, p))
+
+
+def _multinomial(x: Any, n: Any, p: Any) -> Any:
+    """Of `multinomial`: counts along the last axis; -inf where they do not make up `n`."""
+    x, n, p = _doubles(x, n, p)
+    if x.shape[-1:] != p.shape[-1:]:
+        raise ValueError(located(f"multinomial: counts of the shape {x.shape} for probabilities of {p.shape}"))
+    # The last probability is what the others leave.
+    p = np.concatenate([p[..., :-1], 1.0 - np.sum(p[..., :-1], axis=-1, keepdims=True)], axis=-1)
+    found = gammaln(n + 1.0) + np.sum(xlogy(x, p) - gammaln(x + 1.0), axis=-1)
+    return np.where(np.sum(x, axis=-1) == n, found, -math.inf)
+
+
+def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {f"log{name}": log, name: lambda *args, **kwargs: np.exp(log(*args, **kwargs))}
+
+
+VECTORS: dict[str, dict[str, Callable[..., Any]]] = {
+    "multivariate_normal": _with_density("pdf", _normal) | {"entropy": _normal_entropy},
+    "dirichlet": _with_density("pdf", _dirichlet) | {
+        "mean": _dirichlet_mean, "var": _dirichlet_var, "entropy": _dirichlet_entropy},
+    "multinomial": _with_density("pmf", _multinomial) | {"cov": _multinomial_cov},
+}  # fmt: skip

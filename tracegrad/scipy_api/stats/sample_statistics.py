@@ -1,0 +1,366 @@
+"""`scipy.stats`: what is said of samples. Of functions that give a `pvalue`, the derivatives are those of both results.
+
+Each works along one axis, or on all elements where that is None, and only nan_policy="propagate" is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.scipy_api.stats.univariate import of_special
+
+__all__: list[str] = []
+
+# Of a normal distribution: how much longer the range of its middle half, and its median distance, are than its scale.
+_RANGE, _DISTANCE = 1.3489795003921634, 0.6744897501960817
+
+_stdtr, _entr, _rel_entr = of_special("stdtr"), of_special("entr"), of_special("rel_entr")
+
+
+class Test(NamedTuple):
+    """What SciPy says of two samples, under its names."""
+
+    statistic: Any
+    pvalue: Any
+
+
+class _Line(NamedTuple):
+    slope: Any
+    intercept: Any
+    rvalue: Any
+    pvalue: Any
+    stderr: Any
+
+
+class Line(_Line):
+    """What `scipy.stats.linregress` gives: five values, and one more under its name."""
+
+    intercept_stderr: Any
+
+
+def _only(function: str, nan_policy: Any = "propagate", **given: Any) -> None:
+    if nan_policy != "propagate":
+        raise refuse(f"scipy.stats.{function} with nan_policy={nan_policy!r}", "choose the elements first, by a mask")
+    for name, value in given.items():
+        if value is not None and value != "two-sided":
+            raise refuse(f"scipy.stats.{function} with {name}={value!r}")
+
+
+def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
+    """The sample with its axis last, and what gives a result of it the axes of the sample."""
+    (x,) = arrays(x)
+    x = to_float(x)
+    if axis is None or not x.ndim:  # a number is a sample of one
+        return np.ravel(x), lambda y: np.reshape(y, (1,) * x.ndim)
+    return np.moveaxis(x, axis, -1), lambda y: np.expand_dims(y, axis)
+
+
+def _average(x: Any, w: Any) -> Any:
+    return np.mean(x, axis=-1) if w is None else np.sum(w * x, axis=-1) / np.sum(w, axis=-1)
+
+
+def _central(x: Any, order: int, center: Any = None) -> Any:
+    c = np.mean(x, axis=-1, keepdims=True) if center is None else center
+    return np.mean((x - c) ** order, axis=-1)
+
+
+def _deviation(x: Any, ddof: Any = 0) -> Any:
+    return np.std(x, axis=-1, ddof=ddof)
+
+
+@functools.cache
+def _signature(name: str) -> inspect.Signature:
+    from scipy import stats
+
+    return inspect.signature(getattr(stats, name))
+
+
+def _along(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function of samples whose axis is the last, as SciPy's function of this name, with its signature but
+    for `axis`, `nan_policy` and `keepdims`, which are seen to here."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = _signature(name).bind(*args, **kwargs)
+            given.apply_defaults()
+            values = given.arguments
+            _only(name, values.pop("nan_policy", "propagate"))
+            axis, keepdims = values.pop("axis"), values.pop("keepdims", False)
+            dtype = values.pop("dtype", None)
+            x, kept = _sample(values.pop(next(iter(values))), axis)
+            x = x if dtype is None else x.astype(dtype)
+            if values.get("weights") is not None:
+                values["weights"] = np.broadcast_to(_sample(values["weights"], axis)[0], x.shape)
+            found = function(x, **values)
+            return kept(found) if keepdims else found
+
+        shadow(f"scipy.stats.{name}")(call)
+        return function
+
+    return declare
+
+
+@_along("moment")
+def moment(x: Any, order: Any = 1, center: Any = None) -> Any:
+    """`scipy.stats.moment`."""
+    if np.ndim(order):
+        return np.stack([_central(x, int(k), center) for k in order])
+    return _central(x, int(order), center)
+
+
+def _ratio(x: Any, order: int, power: float) -> Any:
+    """A moment over a power of the variance, nan where all elements are the same."""
+    m2, center = _central(x, 2), np.mean(x, axis=-1)
+    same = m2 <= (np.finfo(m2.dtype).eps * center) ** 2
+    return np.where(same, math.nan, _central(x, order) / np.where(same, 1.0, m2) ** power)
+
+
+@_along("skew")
+def skew(x: Any, bias: bool = True) -> Any:
+    """`scipy.stats.skew`."""
+    found = _ratio(x, 3, 1.5)
+    n = x.shape[-1]
+    return found if bias or n < 3 else math.sqrt((n - 1.0) * n) / (n - 2.0) * found
+
+
+@_along("kurtosis")
+def kurtosis(x: Any, fisher: bool = True, bias: bool = True) -> Any:
+    """`scipy.stats.kurtosis`."""
+    found = _ratio(x, 4, 2.0)
+    n = x.shape[-1]
+    if not bias and n > 3:
+        found = ((n**2 - 1.0) * found - 3.0 * (n - 1) ** 2.0) / ((n - 2) * (n - 3)) + 3.0
+    return found - 3.0 if fisher else found
+
+
+@_along("sem")
+def sem(x: Any, ddof: Any = 1) -> Any:
+    """`scipy.stats.sem`."""
+    return _deviation(x, ddof) / math.sqrt(x.shape[-1])
+
+
+@_along("variation")
+def variation(x: Any, ddof: Any = 0) -> Any:
+    """`scipy.stats.variation`."""
+    return _deviation(x, ddof) / np.mean(x, axis=-1)
+
+
+@_along("gmean")
+def gmean(x: Any, weights: Any = None) -> Any:
+    """`scipy.stats.gmean`."""
+    return np.exp(_average(np.log(x), weights))
+
+
+@_along("hmean")
+def hmean(x: Any, weights: Any = None) -> Any:
+    """`scipy.stats.hmean`."""
+    return np.where(np.any(x < 0, axis=-1), math.nan, 1.0 / _average(1.0 / x, weights))
+
+
+@_along("pmean")
+def pmean(x: Any, p: Any, weights: Any = None) -> Any:
+    """`scipy.stats.pmean`, of a power that is a number."""
+    if isinstance(p, int | float) and p == 0:
+        return np.exp(_average(np.log(x), weights))
+    return np.where(np.any(x < 0, axis=-1), math.nan, _average(x**p, weights) ** (1.0 / p))
+
+
+@_along("gstd")
+def gstd(x: Any, ddof: Any = 1) -> Any:
+    """`scipy.stats.gstd`."""
+    return np.exp(_deviation(np.log(x), ddof))
+
+
+def _scale(scale: Any, normal: float) -> Any:
+    if isinstance(scale, str):
+        if scale.lower() != "normal":
+            raise ValueError(f"{scale} is not a valid scale value.")
+        return normal
+    return scale
+
+
+@_along("iqr")
+def iqr(x: Any, rng: Any = (25, 75), scale: Any = 1.0, interpolation: str = "linear") -> Any:
+    """`scipy.stats.iqr`."""
+    low, high = np.percentile(x, sorted(rng), axis=-1, method=interpolation)  # type: ignore[call-overload]
+    return (high - low) / _scale(scale, _RANGE)
+
+
+@_along("median_abs_deviation")
+def median_abs_deviation(x: Any, center: Any = None, scale: Any = 1.0) -> Any:
+    """`scipy.stats.median_abs_deviation`."""
+    middle = (np.median if center is None else center)(x, axis=-1)
+    return np.median(np.abs(x - np.expand_dims(middle, -1)), axis=-1) / _scale(scale, _DISTANCE)
+
+
+@_along("trim_mean")
+def trim_mean(x: Any, proportiontocut: float) -> Any:
+    """`scipy.stats.trim_mean`."""
+    n = x.shape[-1]
+    cut = int(proportiontocut * n)
+    if n and 2 * cut >= n:
+        raise ValueError("Proportion too big.")
+    return np.mean(np.sort(x, axis=-1)[..., cut : n - cut], axis=-1)
+
+
+@shadow("scipy.stats.entropy")
+def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, *, nan_policy: str = "propagate",
+            keepdims: bool = False) -> Any:  # fmt: skip
+    """`scipy.stats.entropy`, of one distribution, or relative to another."""
+    _only("entropy", nan_policy)
+    if base is not None and base <= 0:
+        raise ValueError("`base` must be a positive number or `None`.")
+    p, kept = _sample(pk, axis)
+    p = p / np.sum(p, axis=-1, keepdims=True)
+    if qk is None:
+        found = np.sum(_entr(p), axis=-1)
+    else:
+        q, _ = _sample(qk, axis)
+        found = np.sum(_rel_entr(p, q / np.sum(q, axis=-1, keepdims=True)), axis=-1)
+    found = found if base is None else found / math.log(base)
+    return kept(found) if keepdims else found
+
+
+@shadow("scipy.stats.zmap")
+def zmap(scores: Any, compare: Any, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+    """`scipy.stats.zmap`."""
+    _only("zmap", nan_policy)
+    x, to = (to_float(v) for v in arrays(scores, compare))
+    return (x - np.mean(to, axis=axis, keepdims=True)) / np.std(to, axis=axis, ddof=ddof, keepdims=True)
+
+
+@shadow("scipy.stats.zscore")
+def zscore(a: Any, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+    """`scipy.stats.zscore`."""
+    return zmap(a, a, axis, ddof, nan_policy)
+
+
+@shadow("scipy.stats.gzscore")
+def gzscore(a: Any, *, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+    """`scipy.stats.gzscore`."""
+    logs = np.log(to_float(arrays(a)[0]))
+    return zmap(logs, logs, axis, ddof, nan_policy)
+
+
+def _of_t(t: Any, df: Any) -> Any:
+    """How likely a statistic as far from 0 is, on both sides."""
+    return 2.0 * _stdtr(df, -np.abs(t))
+
+
+@shadow("scipy.stats.pearsonr")
+def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = None, axis: Any = 0) -> Test:
+    """`scipy.stats.pearsonr`: the statistic and the p-value."""
+    _only("pearsonr", alternative=alternative, method=method)
+    (p, _), (q, _) = _sample(x, axis), _sample(y, axis)
+    n = p.shape[-1]
+    if n < 2:
+        raise ValueError("`x` and `y` must have length at least 2.")
+    p, q = (v - np.mean(v, axis=-1, keepdims=True) for v in (p, q))
+    r = np.sum(p / np.linalg.norm(p, axis=-1, keepdims=True) * (q / np.linalg.norm(q, axis=-1, keepdims=True)), axis=-1)
+    if n == 2:
+        return Test(r, np.ones(r.shape)[()])
+    return Test(r, _of_t(r * np.sqrt((n - 2.0) / ((1.0 - r) * (1.0 + r))), n - 2.0))
+
+
+@shadow("scipy.stats.linregress")
+def linregress(x: Any, y: Any, alternative: str = "two-sided", *, axis: Any = 0, nan_policy: str = "propagate",
+               keepdims: bool = False) -> Line:  # fmt: skip
+    """`scipy.stats.linregress`."""
+    _only("linregress", nan_policy, alternative=alternative)
+    (p, kept), (q, _) = _sample(x, axis), _sample(y, axis)
+    n, xmean, ymean = p.shape[-1], np.mean(p, axis=-1), np.mean(q, axis=-1)
+    dx, dy = p - xmean[..., None], q - ymean[..., None]
+    ssx, ssy, both = np.mean(dx * dx, axis=-1), np.mean(dy * dy, axis=-1), np.mean(dx * dy, axis=-1)
+    r = both / np.sqrt(ssx * ssy)
+    slope = both / ssx
+    t = r * np.sqrt((n - 2.0) / ((1.0 - r + 1e-20) * (1.0 + r + 1e-20)))
+    error = np.sqrt((1.0 - r * r) * ssy / ssx / (n - 2.0))
+    found = [slope, ymean - slope * xmean, r, _of_t(t, n - 2.0), error, error * np.sqrt(ssx + xmean**2)]
+    *five, other = map(kept, found) if keepdims else found
+    line = Line(*five)
+    line.intercept_stderr = other
+    return line
+
+
+def _tested(difference: Any, error: Any, df: Any, kept: Any) -> Test:
+    t = difference / error
+    found = t, _of_t(t, df)
+    return Test(*(found if kept is None else map(kept, found)))
+
+
+@shadow("scipy.stats.ttest_1samp")
+def ttest_1samp(a: Any, popmean: Any, axis: Any = 0, nan_policy: str = "propagate", alternative: str = "two-sided", *,
+                keepdims: bool = False) -> Test:  # fmt: skip
+    """`scipy.stats.ttest_1samp`: the statistic and the p-value."""
+    _only("ttest_1samp", nan_policy, alternative=alternative)
+    x, kept = _sample(a, axis)
+    n = x.shape[-1]
+    error = _deviation(x, 1) / math.sqrt(n)
+    return _tested(np.mean(x, axis=-1) - popmean, error, n - 1.0, kept if keepdims else None)
+
+
+@shadow("scipy.stats.ttest_rel")
+def ttest_rel(a: Any, b: Any, axis: Any = 0, nan_policy: str = "propagate", alternative: str = "two-sided", *,
+              keepdims: bool = False) -> Test:  # fmt: skip
+    """`scipy.stats.ttest_rel`: the statistic and the p-value."""
+    p, q = (to_float(v) for v in arrays(a, b))
+    found: Test = ttest_1samp(p - q, 0.0, axis, nan_policy, alternative, keepdims=keepdims)
+    return found
+
+
+@shadow("scipy.stats.ttest_ind")
+def ttest_ind(
+    a: Any, b: Any, *, axis: Any = 0, equal_var: bool = True, nan_policy: str = "propagate",
+    alternative: str = "two-sided", trim: Any = 0, method: Any = None, keepdims: bool = False,
+) -> Test:  # fmt: skip
+    """`scipy.stats.ttest_ind`: the statistic and the p-value, by pooled variances or Welch's."""
+    _only("ttest_ind", nan_policy, alternative=alternative, method=method, trim=trim or None)
+    (p, kept), (q, _) = _sample(a, axis), _sample(b, axis)
+    n, m = p.shape[-1], q.shape[-1]
+    u, v = np.var(p, axis=-1, ddof=1), np.var(q, axis=-1, ddof=1)
+    if equal_var:
+        df: Any = n + m - 2.0
+        error = np.sqrt(((n - 1) * u + (m - 1) * v) / df * (1.0 / n + 1.0 / m))
+    else:
+        u, v = u / n, v / m
+        df, error = (u + v) ** 2 / (u**2 / (n - 1) + v**2 / (m - 1)), np.sqrt(u + v)
+    return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, kept if keepdims else None)
+
+
+def _gaps(u: Any, v: Any, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
+    """The differences of two distribution functions of samples, and the widths of the steps on which they hold."""
+    p, q = (np.ravel(to_float(x)) for x in arrays(u, v))
+    every = np.sort(np.concatenate([p, q]))
+
+    def share(x: Any, w: Any) -> Any:
+        order = np.argsort(x)
+        count = np.searchsorted(x[order], every[:-1], side="right")
+        if w is None:
+            return count / x.size
+        sums = np.concatenate([[0.0], np.cumsum(arrays(w)[0][order])])
+        return sums[count] / sums[-1]
+
+    return share(p, u_weights) - share(q, v_weights), np.diff(every)
+
+
+@shadow("scipy.stats.wasserstein_distance")
+def wasserstein_distance(u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None) -> Any:
+    """`scipy.stats.wasserstein_distance`."""
+    gaps, widths = _gaps(u_values, v_values, u_weights, v_weights)
+    return np.sum(np.abs(gaps) * widths)
+
+
+@shadow("scipy.stats.energy_distance")
+def energy_distance(u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None) -> Any:
+    """`scipy.stats.energy_distance`."""
+    gaps, widths = _gaps(u_values, v_values, u_weights, v_weights)
+    return math.sqrt(2.0) * np.sqrt(np.sum(gaps * gaps * widths))

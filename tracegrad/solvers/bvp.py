@@ -1,0 +1,213 @@
+"""`scipy.integrate`: boundary value problems, `solve_bvp`.
+
+What SciPy finds solves the equations of collocation on a mesh (J. Kierzenka and L. Shampine, "A BVP solver based on
+residual control and the MATLAB PSE", ACM TOMS 27(3), 2001): for the values y at its nodes, and unknown parameters p,
+
+    y[k+1] - y[k] = h/6 (f[k] + 4 f[k+1/2] + f[k+1]),    y[k+1/2] = (y[k] + y[k+1])/2 - h/8 (f[k+1] - f[k])
+
+and the boundary conditions. By these the solution has derivatives, in what the functions read and in the two ends. The
+mesh is SciPy's: its nodes keep their places between the ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.control.values import inlined, joined
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, replay, turns
+from tracegrad.ir.batch import replay_batched
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import TapeCarrier
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import add, multiply, subtract
+from tracegrad.ops.shape.batching import repeated
+from tracegrad.ops.shape.linear import broadcast_to, full, reshape, slice, transpose
+from tracegrad.scipy_api.registry import shadow, shadow_of
+from tracegrad.solvers.implicit import solution
+from tracegrad.solvers.packing import flat, parts
+from tracegrad.solvers.quadrature import bound_to
+from tracegrad.solvers.solver_node import Result, aside, plain_options, shaped
+from tracegrad.trace.driver.region import closed
+
+__all__: list[str] = []
+
+WHAT = "scipy.integrate.solve_bvp"
+_COUNTS = 2  # niter and status
+
+
+@shadow("scipy.integrate.solve_bvp", of_functions=True)
+def solve_bvp(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy takes differences."""
+    given = bound_to("solve_bvp", args, kwargs, ("verbose",))
+    if given.pop("S") is not None:
+        raise refuse(f"the argument S= of {WHAT}", "write its term in the law, and begin beside the singular point")
+    x, y = shaped(given.pop("x"), None), shaped(given.pop("y"), None)
+    p = None if given["p"] is None else shaped(given["p"], None)
+    if len(x.shape) != 1 or y.shape[1:] != x.shape:
+        raise refuse(f"{WHAT} with x of shape {x.shape} and y of shape {y.shape}", "give y a column for each x")
+    unknown = [] if p is None else [p]
+    captured, law, at_ends = _recorded(given.pop("fun"), given.pop("bc"), y.shape[0], unknown)
+    for name in ("p", "fun_jac", "bc_jac"):
+        del given[name]
+    options = plain_options(WHAT, {k: v for k, v in given.items() if v is not None})
+    problem = Problem(law, at_ends, y.shape[0], 0 if p is None else p.size, options)
+    return _solved(problem, x, [y, *unknown], captured)
+
+
+def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any], Graph, Graph]:
+    """What the functions capture, and their graphs: of one column, and of the ends."""
+    count = n + sum(p.size for p in unknown)
+    like = [Aval(shape, np.dtype(np.float64)) for shape in ((1,), (n, 1), (n,), (n,), *(p.shape for p in unknown))]
+    parameters = like[4:]
+
+    def of_column(x: Any, y: Any, *p: Any) -> Any:
+        return shaped(inlined(fun)(x, y, *p), (n, 1))
+
+    def of_ends(a: Any, b: Any, *p: Any) -> Any:
+        return shaped(inlined(bc)(a, b, *p), (count,))
+
+    what = f"a function that {WHAT} calls"
+    regions = [closed(of_column, (*like[:2], *parameters), what), closed(of_ends, (*like[2:4], *parameters), what)]
+    captured, (law, at_ends) = joined(regions, 2 + len(unknown))
+    if any(isinstance(v, TapeCarrier) for v in captured):
+        raise UnsupportedError(located(f"{WHAT} of Tensors is not supported; give it arrays"))
+    return captured, law, at_ends
+
+
+def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> Result:
+    """The result, of a mesh whose number of nodes is known."""
+    inputs = [x, *start, *captured]
+    (count,) = opaque(*inputs, results=(((), "i64"),), call=_Solver(problem, 0))
+    m = int(count.concrete(f"the number of nodes of the mesh of {WHAT}").item())
+    kinds = (((problem.size(m),), "f64"), ((m,), "f64"), ((m - 1,), "f64"), ((_COUNTS,), "i64"))
+    u, places, residuals, counts = opaque(*inputs, results=kinds, call=_Solver(problem, m))
+    first, last = x[0], x[-1]
+    mesh = first + (last - first) * places
+    rule = solution(problem.name, problem.equation(m, captured), WHAT)
+    (u,) = custom_call(u, mesh, *captured, count=1, rule=rule)
+    y, *p = parts(u, problem.avals(m))
+    slopes = problem.slopes(mesh, y, [*p, *captured])
+    sol = shadow_of(_hermite())(mesh, y, slopes, 1)
+    return Result(WHAT, sol=sol, p=p[0] if p else None, x=mesh, y=y, yp=slopes, rms_residuals=residuals,
+                  niter=counts[0], status=counts[1], success=counts[1] == 0)  # fmt: skip
+
+
+def _hermite() -> Any:
+    from scipy import interpolate
+
+    return interpolate.CubicHermiteSpline
+
+
+class Problem:
+    """A law of one column and conditions at the ends, graphs of `n` functions and `k` parameters. It remembers its last
+    solution."""
+
+    def __init__(self, law: Graph, ends: Graph, n: int, k: int, options: Mapping[str, Any]):
+        self.law, self.ends, self.n, self.k, self.options = law, ends, n, k, dict(options)
+        key = hashlib.sha256(f"{law} {ends} {self.options!r}".encode()).hexdigest()[:16]
+        self.name = f"{WHAT} {key}"
+        self._at_ends = turns(ends)
+        self._of_columns = functools.cache(self._turns)
+        self._last: tuple[Any, Any] = None, None
+
+    def size(self, m: int) -> int:
+        """How many unknowns there are."""
+        return self.n * m + self.k
+
+    def avals(self, m: int) -> list[Aval]:
+        """What they are: values at the nodes, and parameters."""
+        shapes = [(self.n, m), *([(self.k,)] if self.k else [])]
+        return [Aval(shape, np.dtype(np.float64)) for shape in shapes]
+
+    def slopes(self, x: Any, y: Any, rest: Sequence[Any]) -> Any:
+        """The law for several columns."""
+        m = x.shape[0]
+        columns = [reshape(x, shape=(m, 1)), reshape(transpose(y, perm=(1, 0)), shape=(m, self.n, 1))]
+        outputs, many = replay_batched(self.law, m, [True, True, *[False] * len(rest)], [*columns, *rest])
+        found = outputs[0] if many[0] else repeated(m, [False], outputs)[0]
+        return transpose(reshape(found, shape=(m, self.n)), perm=(1, 0))
+
+    def equation(self, m: int, captured: Sequence[Any]) -> Graph:
+        """(unknowns, mesh, captured) -> what is zero."""
+        n, avals = self.n, self.avals(m)
+
+        def part(x: Any, low: int, high: int) -> Any:
+            one = (low,), (high,), (1,)
+            start, stop, step = one if len(x.shape) == 1 else ((0, *one[0]), (n, *one[1]), (1, 1))
+            return slice(x, start=start, stop=stop, step=step)
+
+        def scaled(x: Any, factor: float) -> Any:
+            return multiply(x, full(shape=x.shape, value=factor, dtype="float64"))
+
+        def middle(x: Any) -> Any:
+            return scaled(add(part(x, 0, m - 1), part(x, 1, m)), 0.5)
+
+        def gaps(x: Any) -> Any:
+            return subtract(part(x, 1, m), part(x, 0, m - 1))
+
+        def fn(u: Any, mesh: Any, *captured: Any) -> list[Any]:
+            y, *p = parts(u, avals)
+            rest = [*p, *captured]
+            h = broadcast_to(reshape(gaps(mesh), shape=(1, m - 1)), shape=(n, m - 1))
+            f = self.slopes(mesh, y, rest)
+            between = subtract(middle(y), scaled(multiply(h, gaps(f)), 0.125))
+            inside = add(scaled(middle(f), 2.0), scaled(self.slopes(middle(mesh), between, rest), 4.0))
+            missed = subtract(gaps(y), scaled(multiply(h, inside), 1 / 6))
+            a, b = (reshape(part(y, k, k + 1), shape=(n,)) for k in (0, m - 1))
+            return [flat([missed, replay(self.ends, [a, b, *rest])[0][0]])]
+
+        row = [Aval(shape, np.dtype(np.float64)) for shape in ((self.size(m),), (m,))]
+        return build(fn, [*row, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
+
+    def solved(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
+        """What SciPy finds."""
+        key = tuple([np.asarray(v).tobytes() for v in (x, *start, *values)])
+        known, found = self._last
+        if known != key:
+            with aside():
+                found = self._solve(x, start, values)
+            self._last = key, found
+        return found
+
+    def _solve(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
+        from scipy import integrate
+
+        def fun(x: Any, y: Any, *p: Any) -> Any:
+            return np.array(self._of_columns(len(x))([np.asarray(x), np.asarray(y), *p, *values])[0])
+
+        def bc(a: Any, b: Any, *p: Any) -> Any:
+            return np.array(self._at_ends([np.asarray(a), np.asarray(b), *p, *values])[0])
+
+        return integrate.solve_bvp(fun, bc, x, *start, **self.options)
+
+    def _turns(self, m: int) -> Callable[..., Any]:
+        """The law for so many columns, for arrays."""
+        of = [Aval(shape, np.dtype(np.float64)) for shape in ((m,), (self.n, m))]
+        return turns(build(lambda x, y, *rest: [self.slopes(x, y, rest)], [*of, *self.law.avals[2:]]))
+
+
+class _Solver:
+    """How many nodes a solution has, or a solution that has `m` of them."""
+
+    def __init__(self, problem: Problem, m: int):
+        self.problem, self.m = problem, m
+
+    def __repr__(self) -> str:
+        return repr(f"{self.problem.name} {self.m}")
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        x, y, *rest = [np.array(value) for value in inputs]
+        unknown = 1 if self.problem.k else 0
+        found = self.problem.solved(x, [y, *rest[:unknown]], rest[unknown:])
+        if not self.m:
+            return (np.asarray(found.x.size),)
+        u = np.concatenate([found.y.ravel(), *([found.p] if unknown else [])])
+        places = (found.x - found.x[0]) / (found.x[-1] - found.x[0])
+        return u, places, found.rms_residuals, np.array([found.niter, found.status])

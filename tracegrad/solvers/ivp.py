@@ -1,0 +1,191 @@
+"""`scipy.integrate`: initial value problems as traced code gives them to `solve_ivp` and `odeint`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.control.values import inlined, joined
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, replay
+from tracegrad.numpy_api.operands import arrays
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier, TapeCarrier
+from tracegrad.ops.shape.linear import full, reshape
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.events import Event, Events
+from tracegrad.solvers.ode_sensitivity import NUMBER, System, solution
+from tracegrad.solvers.solver_node import Result, plain_options, shaped
+from tracegrad.trace.driver.region import closed
+
+__all__: list[str] = []
+
+
+def _recorded(
+    what: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Any] = ()
+) -> tuple[Any, list[Any], list[Graph]]:
+    """The initial value, what the functions capture, and their graphs: of the slope, its Jacobian if there is one, and
+    the events."""
+    y0 = shaped(y0, None)
+    if len(y0.shape) > 1:
+        raise ValueError(f"{what}: y0 must be 1-dimensional, but has the shape {y0.shape}")
+    n = y0.shape[0] if y0.shape else 1
+    like = (0.0, Aval((n,), np.dtype(np.float64)))
+    fs = [(fun, (n,)), *([(jac, (n, n))] if jac is not None else []), *[(event, ()) for event in events]]
+    regions = [closed(_one(f, shape, args), like, f"a function that {what} calls") for f, shape in fs]
+    captured, graphs = joined(regions, 2)
+    if any(isinstance(v, TapeCarrier) for v in [y0, *captured]):
+        raise UnsupportedError(located(f"{what} of Tensors is not supported; give it arrays"))
+    return reshape(y0, shape=(n,)), captured, graphs
+
+
+def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Sequence[Any]) -> Callable[..., Any]:
+    return lambda t, y: shaped(inlined(f)(t, y, *args), shape)
+
+
+def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, Any]) -> System:
+    """Of values that begin with the initial one."""
+    rest = graphs[0].avals[2:]
+    begin = build(lambda t, y, *_: [y], [NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
+    slope, *jac = [_given_first(graph, y0) for graph in graphs]
+    return System(begin, slope, method, options, jac[0] if jac else None)
+
+
+def _given_first(graph: Graph, y0: Any) -> Graph:
+    """`graph`, with the initial value before what it captures."""
+    avals = graph.avals
+    first = Aval(y0.shape, np.dtype(np.float64))
+    return build(lambda t, z, y, *rest: replay(graph, [t, z, *rest])[0], [*avals[:2], first, *avals[2:]])
+
+
+def _scalar(x: Any) -> Any:
+    return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
+
+
+def _refused_options(what: str, given: dict[str, Any], usual: Mapping[str, Any], instead: str = "") -> None:
+    for name, default in usual.items():
+        value = given.pop(name, default)
+        if value is not default and value != default:
+            raise refuse(f"the argument {name}= of {what}", instead)
+
+
+@shadow("scipy.integrate.solve_ivp", of_functions=True)
+def solve_ivp(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.solve_ivp`. Without `t_eval`, the steps between the ends that SciPy chose are times that do not
+    move; the times of events do, and so does the end where one of these is terminal."""
+    from scipy import integrate
+
+    what = "scipy.integrate.solve_ivp"
+    given, options = _bound(integrate.solve_ivp, args, kwargs)
+    first = arrays(given["y0"])[0]
+    if first.dtype.kind == "c":
+        return _of_complex(first, given, options)
+    method = given["method"]
+    if method not in ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"):
+        raise refuse(f"{what} with method={method!r}", "use a method's name")
+    jac = options.pop("jac", None)
+    if jac is not None and not callable(jac):
+        matrix = jac
+        jac = lambda t, y: matrix  # noqa: E731
+    events = given["events"]
+    events = [] if events is None else [events] if callable(events) else list(events)
+    y0, captured, graphs = _recorded(what, given["fun"], jac, given["y0"], given["args"] or (), events)
+    count = len(graphs) - len(events)
+    system = _system(y0, graphs[:count], method, plain_options(what, options))
+    times = None if given["t_eval"] is None else shaped(given["t_eval"], None)
+    ends, values = [_scalar(x) for x in given["t_span"]], [y0, *captured]
+    if events:
+        rules = [Event(_given_first(graph, y0), event) for graph, event in zip(graphs[count:], events)]
+        found = Events(system, rules, ends, times, values)
+        times, y, facts = found.times, found.y, found.facts
+        marks: Any = found.marks
+    else:
+        times, y, facts = solution(system, ends, times, values)
+        marks = None, None
+    nfev, njev, nlu, status = (facts[k] for k in range(4))
+    dense = _Dense(system, ends, values) if given["dense_output"] else None
+    return Result(what, t=times, y=np.transpose(y), sol=dense, t_events=marks[0], y_events=marks[1], nfev=nfev,
+                  njev=njev, nlu=nlu, status=status, success=status >= 0)  # fmt: skip
+
+
+class _Dense:
+    """The solution as a function of time, between the ends: where SciPy steps no more and interpolates."""
+
+    def __init__(self, system: System, ends: Sequence[Any], values: Sequence[Any]):
+        self._of = system, ends, values
+
+    def __call__(self, t: Any) -> Any:
+        system, ends, values = self._of
+        times = shaped(t, None)
+        flat_times = np.reshape(times, (-1,))
+        order = np.argsort(np.where(ends[1] >= ends[0], flat_times, -flat_times))
+        _, y, _ = solution(system, ends, np.take(flat_times, order), values)
+        found = np.take(np.transpose(y), np.argsort(order), axis=1)
+        return found if times.shape else np.reshape(found, (-1,))
+
+
+def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
+    """The solution of a complex system, by that of its real and imaginary parts."""
+    if options.get("jac") is not None:
+        raise refuse("the argument jac= of scipy.integrate.solve_ivp of complex systems")
+    if given["events"] is not None:
+        raise refuse("the argument events= of scipy.integrate.solve_ivp of complex systems", "solve for two real parts")
+    n, fun, args = y0.shape[0] if y0.shape else 1, given["fun"], given["args"] or ()
+
+    def both(z: Any) -> Any:
+        (z,) = arrays(z)
+        z = np.reshape(z, (-1,))
+        return np.concatenate([np.real(z), np.imag(z)])
+
+    def slope(t: Any, z: Any, *rest: Any) -> Any:
+        return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
+
+    names = {k: given[k] for k in ("t_span", "method", "t_eval", "dense_output")}
+    found = solve_ivp(slope, y0=both(y0), args=args, **names, **options)
+    dense = found["sol"]
+
+    def whole(z: Any) -> Any:
+        return z[:n] + 1j * z[n:]
+
+    found["y"] = whole(found["y"])
+    if dense is not None:
+        found["sol"] = lambda t: whole(dense(t))
+    return found
+
+
+def _bound(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By name, the arguments of a function of SciPy's with its defaults, and the options behind them."""
+    found = inspect.signature(function).bind(*args, **kwargs)
+    found.apply_defaults()
+    given = dict(found.arguments)
+    return given, given.pop("options", {})
+
+
+_PLAIN_ODEINT = {"full_output": 0, "col_deriv": 0, "ixpr": 0, "printmessg": 0}
+
+
+@shadow("scipy.integrate.odeint", of_functions=True)
+def odeint(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.odeint`"""
+    from scipy import integrate
+
+    what = "scipy.integrate.odeint"
+    given, _ = _bound(integrate.odeint, args, kwargs)
+    _refused_options(what, given, _PLAIN_ODEINT)
+    others = given.pop("args")
+    others = others if isinstance(others, tuple) else (others,)
+    times = shaped(given.pop("t"), None)
+    func, jac = (f if f is None or given["tfirst"] else _turned(f) for f in (given.pop("func"), given.pop("Dfun")))
+    y0, captured, graphs = _recorded(what, func, jac, given.pop("y0"), others)
+    del given["tfirst"]
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    ends = [times[0], times[-1]]
+    return solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
+
+
+def _turned(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda t, y, *rest: inlined(f)(y, t, *rest)

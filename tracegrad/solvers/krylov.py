@@ -1,0 +1,102 @@
+"""`scipy.sparse.linalg`: iterative solvers of linear systems.
+
+The derivative of a solution solves a system with the same matrix, or its transpose, by the same solver.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import add, negative
+from tracegrad.ops.linalg.sparse import sparse_outer, sparse_product
+from tracegrad.ops.shape.linear import reshape
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.scipy_api.sparse import Sparse, wrapped
+from tracegrad.solvers.solver_node import WaysOf, plain_options
+
+__all__: list[str] = []
+
+
+class _Iteration:
+    """What one of the solvers computes for a matrix and a right side."""
+
+    def __init__(self, name: str, options: dict[str, Any], csc: bool):
+        self.name, self.options, self.csc = name, options, csc
+
+    def __repr__(self) -> str:
+        return repr(f"{self.name} {self.options!r} {self.csc}")
+
+    def __call__(self, data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any, Any]:
+        from scipy import sparse
+        from scipy.sparse import linalg
+
+        kind = sparse.csc_array if self.csc else sparse.csr_array
+        matrix = kind((data, indices, indptr), shape=(b.shape[0],) * 2)
+        x, info = getattr(linalg, self.name)(matrix, b, **self.options)
+        return x, np.asarray(info, np.int64)
+
+
+def _solved(call: _Iteration, held: Sequence[Any], b: Any) -> tuple[Any, Any]:
+    outputs = opaque(*held, b, results=((b.shape, "f64"), ((), "i64")), call=call)
+    x, info = custom_call(*outputs, *held, b, count=2, rule=_ways(call))
+    return x, info
+
+
+def _ways(call: _Iteration) -> WaysOf:
+    """The rule, on the data of the matrix and the right side."""
+    later = _Iteration(call.name, {k: v for k, v in call.options.items() if k != "x0"}, call.csc)
+    turned = _Iteration(call.name, later.options, not call.csc)
+    column = reshape
+
+    def pull(cts: Any, outputs: Any, inputs: Any, wanted: Any) -> dict[int, Any]:
+        share, n = _solved(turned, inputs[:3], cts[0])[0], outputs[0].shape[0]
+        found = {3: share}
+        if 0 in wanted:
+            sides = [column(v, shape=(n, 1)) for v in ((outputs[0], share) if call.csc else (share, outputs[0]))]
+            found[0] = negative(sparse_outer(inputs[1], inputs[2], *sides))
+        return found
+
+    def push(tangents: Any, outputs: Any, inputs: Any, moved: Any) -> dict[int, Any]:
+        given, n = dict(zip(moved, tangents)), outputs[0].shape[0]
+        right = [given[3]] if 3 in given else []
+        if 0 in given:
+            x = column(outputs[0], shape=(n, 1))
+            change = sparse_product(given[0], *inputs[1:3], x, rows=n, turned=call.csc)
+            right.append(negative(column(change, shape=(n,))))
+        if not right:
+            return {}
+        return {0: _solved(later, inputs[:3], right[0] if len(right) == 1 else add(*right))[0]}
+
+    return WaysOf(repr(call), {"pull": pull, "push": push}, chooses=True)
+
+
+def _iterative(name: str) -> None:
+    what = f"scipy.sparse.linalg.{name}"
+
+    @shadow(what, of_functions=True)
+    def solve(*args: Any, **kwargs: Any) -> Any:
+        from scipy.sparse import linalg
+
+        given = dict(inspect.signature(getattr(linalg, name)).bind(*args, **kwargs).arguments)
+        matrix = wrapped(given.pop("A"))
+        if not isinstance(matrix, Sparse):
+            raise refuse(f"{what} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
+        if given.get("callback") is not None or given.get("M") is not None:
+            raise refuse(f"{what} with callback= or M=")
+        given = {k: v for k, v in given.items() if v is not None}
+        data, right = promoted([to_float(v) for v in arrays(matrix._held[0], given.pop("b"))])
+        options = plain_options(what, given)
+        call = _Iteration(name, options, matrix._csc)
+        x, info = _solved(call, [data, *arrays(*matrix._held[1:])], right.reshape(-1))
+        return x.reshape(right.shape[:1]), info
+
+
+for _name in ("cg", "cgs", "bicg", "bicgstab", "gmres", "lgmres", "minres", "qmr", "gcrotmk", "tfqmr"):
+    _iterative(_name)

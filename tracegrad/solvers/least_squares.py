@@ -1,0 +1,335 @@
+"""`scipy.optimize`: least squares, with bounds and losses, and fits of curves.
+
+At a minimum the gradient of the sum is zero; what a bound keeps from it moves as the bound does. Solvers that come
+near a bound and never reach it are at it where the gradient pushes to it harder than the sum bends on the way there.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ir import Graph, build, replay
+from tracegrad.numpy_api.boolean_mask import known
+from tracegrad.numpy_api.operands import arrays
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier
+from tracegrad.ops.core.op import lead
+from tracegrad.ops.elementwise.table import (
+    add,
+    arctan,
+    equal,
+    greater,
+    less_equal,
+    log1p,
+    multiply,
+    sqrt,
+    square,
+    subtract,
+    where,
+)
+from tracegrad.ops.shape.linear import reduce_sum, stop_gradient
+from tracegrad.scipy_api.linalg.functions import solve_triangular
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.implicit import columns, gradient_of, solution
+from tracegrad.solvers.minimize import SLOPES, begin, refuse_unless
+from tracegrad.solvers.roots import bound, real, with_args
+from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options, shaped
+
+__all__: list[str] = []
+
+Fs = list[tuple[Callable[..., Any], Any]]
+
+
+def _soft(z: Any) -> Any:
+    return multiply(subtract(sqrt(add(z, 1.0)), 1.0), 2.0)
+
+
+def _huber(z: Any) -> Any:
+    near = less_equal(z, 1.0)
+    return where(near, z, subtract(multiply(sqrt(where(near, 1.0, z)), 2.0), 1.0))
+
+
+# rho(z) of z = (rest / f_scale)**2, by SciPy's names.
+_LOSSES: dict[str, Callable[[Any], Any]] = {
+    "linear": lambda z: z, "soft_l1": _soft, "huber": _huber, "cauchy": log1p, "arctan": arctan,
+}  # fmt: skip
+
+
+class _Fit:
+    """Least squares of `rest`, whose elements are a function of x: with limits, if there are some."""
+
+    def __init__(self, what: str, rest: Any, others: Fs, shape: tuple[int, ...], limits: Any, loss: str = "linear",
+                 scale: float = 1.0):  # fmt: skip
+        self.what, self.limits = what, limits
+        fs: Fs = [(_flat(rest), None), *others]
+        self.count = len(fs)
+        if limits is not None:
+            low, high = limits["low"], limits["high"]
+            fs += [(lambda x: x - low, shape), (lambda x: x - high, shape)]
+        self.functions = Functions(what, fs, shape)
+        graph = self.functions.graphs[0]
+        self.slopes = build(lambda *args: [columns(graph, args, what)], graph.avals)
+        self.gradient = gradient_of(_cost(graph, loss, scale))
+        self.off = self.functions.graphs[self.count :]
+        self.functions.graphs += [self.slopes, self.gradient]
+
+    def solved(self, run: Callable[..., Any], starts: Starts, kinds: Sequence[Any], text: str) -> tuple[Any, ...]:
+        """What `run(fs, starts)` gives, a solution and other things; bounds that hold are between them."""
+        n = self.functions.x
+
+        def both(fs: Any, given: Any) -> Any:
+            x, *others = run(fs, given)
+            return x, self._held(fs, np.asarray(x), given), *others
+
+        ways = functools.partial(solution, equation=self._equation(), what=self.what, known=1)
+        kinds = ((n, "f64"), (n, "i64"), *kinds)
+        x, held, *others = called(self.functions, starts, both, kinds, text, ways)
+        return x, held, *others
+
+    def _held(self, fs: Any, x: Any, given: Any) -> Any:
+        """-1 for elements at their lower bounds, 1 at upper ones."""
+        if self.limits is None:
+            return np.zeros(x.shape, np.int64)
+        slope, bends = fs[-1](x), np.sum(np.reshape(fs[-2](x), (x.size, -1)) ** 2, axis=1)
+        low = (slope > 0) & ((x - given["low"]) * bends < slope)
+        high = (slope < 0) & ((given["high"] - x) * bends < -slope)
+        return high.astype(np.int64) - low
+
+    def _equation(self) -> Graph:
+        def fn(*args: Any) -> list[Any]:
+            *point, held = args
+            found = replay(self.gradient, point)[0][0]
+            if self.limits is not None:
+                below, above = (replay(graph, point)[0][0] for graph in self.off)
+                found = where(equal(held, -1), below, where(equal(held, 1), above, found))
+            return [found]
+
+        avals = self.gradient.avals
+        return build(fn, [*avals, Aval(avals[0].shape, np.dtype(np.int64))])
+
+    def at(self, k: int, x: Any) -> Any:
+        """The value of a function at the solution."""
+        return replay(self.functions.graphs[k], [x, *self.functions.captured])[0][0]
+
+
+def _cost(graph: Graph, loss: str, scale: float) -> Graph:
+    def fn(*args: Any) -> list[Any]:
+        return [_sum(replay(graph, args)[0][0], loss, scale)]
+
+    return build(fn, graph.avals)
+
+
+def _sum(rest: Any, loss: str, scale: float) -> Any:
+    each = _LOSSES[loss](square(multiply(rest, 1.0 / scale)))
+    return multiply(reduce_sum(each, axes=(0,)), 0.5 * scale**2)
+
+
+def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any) -> Any:
+        y = shaped(f(x), None)
+        return np.reshape(y, -1) if len(y.shape) != 1 else y
+
+    return call
+
+
+def _limits(bounds: Any, shape: tuple[int, ...]) -> Any:
+    """The lower and the upper bounds; None where there are none."""
+    ends = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
+    ends = tuple([np.asarray(x) if lead((x,)) is None else arrays(x)[0] for x in ends])
+    plain = [known(x) if isinstance(x, Carrier) else x for x in ends]
+    if all(x is not None and not np.any(np.isfinite(x)) for x in plain):
+        return None
+    return {k: shaped(np.broadcast_to(arrays(x)[0], shape), shape) for k, x in zip(("low", "high"), ends)}
+
+
+def _within(given: Any) -> Any:
+    return (given["low"], given["high"]) if "low" in given else (-np.inf, np.inf)
+
+
+@shadow("scipy.optimize.least_squares", of_functions=True)
+def least_squares(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.least_squares`"""
+    what = "scipy.optimize.least_squares"
+    given = bound("least_squares", args, kwargs)
+    x0, shape = begin(what, given.pop("x0"))
+    refuse_unless(what, given, jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
+    limits, loss = _limits(given.pop("bounds"), shape), given["loss"]
+    if loss not in _LOSSES:
+        raise refuse(f"{what} with a loss= that is no name of SciPy's")
+    slope, others, fun = given.pop("jac"), given.pop("args"), given.pop("fun")
+    ways: Fs = [(with_args(slope, others), None)] if callable(slope) else []
+    if not ways and slope not in SLOPES:
+        raise refuse(f"{what} with jac={slope!r}")
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    fit = _Fit(what, with_args(fun, others), ways, shape, limits, loss, float(options["f_scale"]))
+
+    def run(fs: Any, start: Any) -> Any:
+        way = fs[1] if ways else slope
+        found = real("least_squares")(fs[0], start["x0"], jac=way, bounds=_within(start), **options)
+        return found.x, found.active_mask, found.cost, found.nfev, found.status, found.success
+
+    kinds = ((shape, "i64"), ((), "f64"), ((), "i64"), ((), "i64"), ((), "bool"))
+    starts = Starts({"x0": x0} | (limits or {}))
+    text = f"{options!r} {bool(ways) or slope!r}"
+    x, _, mask, _, calls, status, success = fit.solved(run, starts, kinds, text)
+    rest = fit.at(0, x)
+    cost = _sum(rest, loss, float(options["f_scale"]))
+    return Result(what, x=x, fun=rest, cost=cost, active_mask=mask, nfev=calls, status=status, success=success)
+
+
+@shadow("scipy.optimize.curve_fit", of_functions=True)
+def curve_fit(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.curve_fit`. Parameters move as the minimum of the sum of squares does, and their covariance as
+    the inverse of that sum's Gauss-Newton matrix does."""
+    what = "scipy.optimize.curve_fit"
+    given = bound("curve_fit", args, kwargs)
+    given |= given.pop("kwargs", {})
+    refuse_unless(what, given, full_output=False, nan_policy=None)
+    f, xdata, jac = given.pop("f"), given.pop("xdata"), given.pop("jac")
+    bounds, sigma, absolute = given.pop("bounds"), given.pop("sigma"), given["absolute_sigma"]
+    p0 = _begin(f, given.pop("p0"), bounds)
+    shape, y = p0.shape, np.reshape(shaped(given.pop("ydata"), None), -1)
+    limits = _limits(bounds, shape)
+    sigma = None if sigma is None else shaped(sigma, None)
+
+    def model(p: Any) -> Any:
+        return f(xdata, *[p[k] for k in range(shape[0])])
+
+    def rest(p: Any) -> Any:
+        gap = np.reshape(shaped(model(p), None), -1) - y
+        if sigma is None or len(np.shape(sigma)) < 2:
+            return gap if sigma is None else gap / sigma
+        return solve_triangular(np.linalg.cholesky(sigma), gap, lower=True)
+
+    others: Fs = [(_flat(model), None)]
+    if callable(jac):
+        others.append((lambda p: jac(xdata, *[p[k] for k in range(shape[0])]), None))
+    fit = _Fit(what, rest, others, shape, limits)
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+
+    def run(fs: Any, start: Any) -> Any:
+        way = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
+        return real("curve_fit")(lambda _, *p: fs[1](np.array(p)), np.zeros(1), start["y"], start["p0"],
+                                 start["sigma"], jac=way, bounds=_within(start), **options)  # fmt: skip
+
+    n, starts = shape[0], Starts({"p0": p0, "y": y, "sigma": sigma} | (limits or {}))
+    p, _, covariance = fit.solved(run, starts, (((n, n), "f64"),), f"{options!r} {jac if isinstance(jac, str) else ''}")
+    slopes, gap = replay(fit.slopes, [p, *fit.functions.captured])[0][0], fit.at(0, p)
+    slopes = slopes.reshape(n, -1)
+    moved = np.linalg.inv(slopes @ slopes.T)
+    if not absolute and gap.shape[0] > n:
+        moved = moved * (np.sum(gap * gap) / (gap.shape[0] - n))
+    return p, covariance + (moved - stop_gradient(moved))
+
+
+def _begin(f: Any, p0: Any, bounds: Any) -> Any:
+    """Where SciPy begins: at ones, or within the bounds."""
+    if p0 is not None:
+        return np.reshape(shaped(p0, None), -1)
+    found = list(inspect.signature(f).parameters.values())
+    count = sum(x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) for x in found) - 1
+    if count < 1:
+        raise ValueError("Unable to determine number of fit parameters.")
+    limits = _limits(bounds, (count,))
+    if limits is None:
+        return np.ones(count)
+    low, high = limits["low"], limits["high"]
+    below, above = np.isfinite(low), np.isfinite(high)
+    near = [np.where(known, x, 0.0) for known, x in ((below, low), (above, high))]
+    one = np.where(below, near[0] + 1.0, np.where(above, near[1] - 1.0, 1.0))
+    return np.where(below & above, 0.5 * (near[0] + near[1]), one)
+
+
+@shadow("scipy.optimize.nnls", of_functions=True)
+def nnls(A: Any, b: Any, **others: Any) -> Any:
+    """`scipy.optimize.nnls`: the solution, and how far it is off."""
+    what = "scipy.optimize.nnls"
+    matrix, right = (shaped(v, None) for v in (A, b))
+    shape = matrix.shape[1:]
+    options = plain_options(what, {k: v for k, v in others.items() if v is not None})
+    functions = Functions(what, [(lambda x: matrix @ x - right, right.shape)], shape)
+    gradient = gradient_of(_cost(functions.graphs[0], "linear", 1.0))
+
+    def fn(x: Any, *rest: Any) -> list[Any]:
+        return [where(greater(x, 0.0), replay(gradient, [x, *rest])[0][0], x)]
+
+    ways = functools.partial(solution, equation=build(fn, gradient.avals), what=what)
+    starts = Starts({"A": matrix, "b": right})
+    (x,) = called(functions, starts, lambda _, s: (real("nnls")(s["A"], s["b"], **options)[0],), ((shape, "f64"),),
+                  repr(options), ways)  # fmt: skip
+    gap = replay(functions.graphs[0], [x, *functions.captured])[0][0]
+    return x, np.sqrt(np.sum(gap * gap))
+
+
+@shadow("scipy.optimize.leastsq", of_functions=True)
+def leastsq(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.leastsq`: the solution and a number that says how it was found."""
+    what = "scipy.optimize.leastsq"
+    given = bound("leastsq", args, kwargs)
+    refuse_unless(what, given, full_output=False, col_deriv=False)
+    x0, shape = begin(what, given.pop("x0"))
+    slope, others = given.pop("Dfun"), given.pop("args")
+    ways: Fs = [(with_args(slope, others), None)] if slope is not None else []
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None and k != "func"})
+    fit = _Fit(what, with_args(given["func"], others), ways, shape, None)
+
+    def run(fs: Any, start: Any) -> Any:
+        x, status = real("leastsq")(fs[0], start["x0"], Dfun=fs[1] if ways else None, **options)
+        return np.reshape(x, shape), status
+
+    x, _, status = fit.solved(run, Starts({"x0": x0}), (((), "i64"),), repr(options))
+    return x, status
+
+
+@shadow("scipy.optimize.lsq_linear", of_functions=True)
+def lsq_linear(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.lsq_linear`"""
+    what = "scipy.optimize.lsq_linear"
+    given = bound("lsq_linear", args, kwargs)
+    if not isinstance(given["A"], Carrier) and hasattr(given["A"], "tocsr"):
+        raise refuse(f"{what} of a sparse matrix", "use .toarray()")
+    matrix, right = (shaped(given.pop(name), None) for name in "Ab")
+    if len(matrix.shape) != 2 or len(right.shape) != 1:
+        raise ValueError(f"{what}: A must be a matrix and b a vector, got the shapes {matrix.shape} and {right.shape}")
+    shape = tuple(matrix.shape[1:])
+    limits = _limits(given.pop("bounds"), shape)
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    fit = _Fit(what, lambda x: matrix @ x - right, [], shape, limits)
+
+    def run(_: Any, start: Any) -> Any:
+        found = real("lsq_linear")(start["A"], start["b"], bounds=_within(start), **options)
+        return found.x, found.active_mask, found.nit, found.status, found.success
+
+    kinds = ((shape, "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
+    starts = Starts({"A": matrix, "b": right} | (limits or {}))
+    x, _, mask, turns, status, success = fit.solved(run, starts, kinds, repr(options))
+    rest = fit.at(0, x)
+    return Result(what, x=x, fun=rest, cost=_sum(rest, "linear", 1.0), active_mask=mask, nit=turns, status=status,
+                  success=success)  # fmt: skip
+
+
+@shadow("scipy.optimize.fsolve", of_functions=True)
+def fsolve(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.fsolve`"""
+    what = "scipy.optimize.fsolve"
+    given = bound("fsolve", args, kwargs)
+    refuse_unless(what, given, full_output=0, col_deriv=0)
+    x0, others, slope = shaped(given.pop("x0"), None), given.pop("args"), given.pop("fprime")
+    shape = np.shape(x0) or (1,)
+    fs: Fs = [(with_args(given.pop("func"), others), shape)]
+    if slope is not None:
+        fs.append((with_args(slope, others), None))
+    functions = Functions(what, fs, shape)
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+
+    def run(fs: Any, start: Any) -> Any:
+        return (real("fsolve")(fs[0], start["x0"], fprime=fs[1] if len(fs) > 1 else None, **options),)
+
+    ways = functools.partial(solution, equation=functions.graphs[0], what=what)
+    return called(functions, Starts({"x0": x0}), run, ((shape, "f64"),), repr(options), ways)[0]

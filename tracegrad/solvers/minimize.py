@@ -1,0 +1,219 @@
+"""`scipy.optimize`: minima and assignments.
+
+A minimum is where the gradient is zero; what lies at a bound moves as that does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.control.values import inlined
+from tracegrad.ir import Graph, build, replay
+from tracegrad.numpy_api.operands import arrays
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.core.op import lead
+from tracegrad.ops.elementwise.table import greater, where
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.blas_threads import threads_for
+from tracegrad.solvers.implicit import gradient_of, solution
+from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
+from tracegrad.solvers.roots import bound, real, with_args
+from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options, shaped
+
+__all__ = [
+    "SLOPES",
+    "Slopes",
+    "begin",
+    "constraints_of",
+    "ends",
+    "limits_of",
+    "minimum",
+    "number",
+    "refuse_unless",
+    "told",
+]
+
+SLOPES = (None, False, "2-point", "3-point")
+_AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # the methods whose results lie on bounds exactly
+
+
+def refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
+    """UnsupportedError for arguments that are not as usual; they are taken out."""
+    for name, default in usual.items():
+        value = given.pop(name)
+        if lead((value,)) is not None or (value is not default and value != default):
+            raise refuse(f"the argument {name}= of {what}")
+
+
+def begin(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
+    x0 = shaped(x0, None)
+    if len(x0.shape) > 1:
+        raise ValueError(f"{what}: x0 must not have more than one dimension, but has the shape {x0.shape}")
+    return x0, x0.shape or (1,)
+
+
+class Slopes:
+    """A function and the derivatives of it that are given to a solver: as functions, and as the solver takes them."""
+
+    def __init__(self, what: str, fun: Any, args: Any, given: dict[str, Any], shape: tuple[int, ...]):
+        jac, hess, hessp = (given.pop(name, None) for name in ("jac", "hess", "hessp"))
+        f = with_args(fun, args)
+        self.fs: list[Any] = [(f, ())]
+        self.options: dict[str, Any] = {}
+        self.names: list[str] = []
+        if jac is True:
+            self.fs = [(lambda x: f(x)[0], ())]
+            self._add("jac", lambda x: f(x)[1], shape)
+        else:
+            self._given(what, "jac", jac, args, shape)
+        self._given(what, "hess", hess, args, shape * 2)
+        if hessp is not None:
+            several = args if isinstance(args, tuple) else (args,)
+            self._add("hessp", lambda z: inlined(hessp)(z[0], z[1], *several), shape, (2, *shape))
+
+    def _add(self, name: str, *row: Any) -> None:
+        self.fs.append(row)
+        self.names.append(name)
+
+    def _given(self, what: str, name: str, f: Any, args: Any, shape: tuple[int, ...]) -> None:
+        if callable(f):
+            self._add(name, with_args(f, args), shape)
+        elif f not in SLOPES:
+            raise refuse(f"{what} with {name}={f!r}")
+        elif f is not None:
+            self.options[name] = f
+
+    def on_host(self, fs: Sequence[Any]) -> dict[str, Any]:
+        """The arguments of the solver that are derivatives, of the functions."""
+        found = dict(zip(self.names, fs[1:]))
+        if "hessp" in found:
+            product = found["hessp"]
+            found["hessp"] = lambda x, p: product(np.stack([x, p]))
+        return self.options | found
+
+
+def minimum(what: str, slopes: Slopes, start: dict[str, Any], constraints: Sequence[Any], run: Run, text: str,
+            shape: tuple[int, ...], exact: bool = False) -> Result:  # fmt: skip
+    """What a solver finds: `run(functions, start, constraints)`. Its bounds are `low` and `high` in `start`; a solution
+    is at them, if at all, `exact`ly, or near to them."""
+    bounded = "low" in start
+    between = _at_bounds(start["low"], start["high"], shape) if bounded and exact else []
+    if bounded and not exact:
+        constraints = [*constraints, Between(start["low"], start["high"])]
+    text = f"{text} {slopes.options!r} {slopes.names}"
+    if constraints:
+        x, functions, facts = constrained(what, slopes.fs, start, between, constraints, run, text, shape)
+    else:
+        functions = Functions(what, [*slopes.fs, *between], shape)
+        equation = gradient_of(functions.graphs[0])
+        if between:
+            equation = _limited(equation, *functions.graphs[len(slopes.fs) :])
+        ways = functools.partial(solution, equation=equation, what=what)
+        x, *facts = called(functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, ways)
+    value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
+    names = ("nfev", "nit", "njev", "nhev", "status", "success")
+    return Result(what, x=x, fun=value, **dict(zip(names, facts)))
+
+
+def told(found: Any) -> tuple[Any, ...]:
+    """What SciPy's result says, in the order of `FACTS`."""
+    counts = [found.get(name, 0) for name in ("nfev", "nit", "njev", "nhev", "status")]
+    return found.x, *counts, found.get("success", True)
+
+
+def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
+    return lambda x, *_: float(f(x))
+
+
+def limits_of(begin: dict[str, Any]) -> Any:
+    """The bounds as SciPy takes them."""
+    return None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
+
+
+def constraints_of(what: str, given: Any) -> list[Constraint]:
+    alone = isinstance(given, dict) or hasattr(given, "lb")
+    return [Constraint(what, c) for c in ([given] if alone else given or ())]
+
+
+_WITHOUT_SLOPES = ("nelder-mead", "powell", "cobyla", "cobyqa")
+_WITH_BENDS = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact", "trust-constr")
+
+
+@shadow("scipy.optimize.minimize", of_functions=True)
+def minimize(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.minimize`"""
+    what = "scipy.optimize.minimize"
+    given = bound("minimize", args, kwargs)
+    x0, shape = begin(what, given.pop("x0"))
+    refuse_unless(what, given, callback=None)
+    slopes = Slopes(what, given.pop("fun"), given.pop("args"), given, shape)
+    limits, constraints = given.pop("bounds"), constraints_of(what, given.pop("constraints"))
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    method = str(given["method"] or "").lower()
+    start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
+
+    def run(fs: Any, begin: Any, made: Any) -> Any:
+        given = slopes.on_host(fs) | options
+        with threads_for(method):
+            found = real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=made, **given)
+        return told(found)
+
+    found = minimum(what, slopes, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
+    absent = {"njev": method in _WITHOUT_SLOPES, "nhev": method not in _WITH_BENDS}
+    return Result(what, **{k: v for k, v in found.items() if not absent.get(k)})
+
+
+def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    """The lower and the upper bounds."""
+    if hasattr(limits, "lb"):
+        pairs = limits.lb, limits.ub
+    else:
+        low, high = zip(*limits)
+        pairs = [-np.inf if x is None else x for x in low], [np.inf if x is None else x for x in high]
+    return {k: shaped(np.broadcast_to(arrays(x)[0], shape), shape) for k, x in zip(("low", "high"), pairs)}
+
+
+def _at_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> list[tuple[Callable[..., Any], Any]]:
+    """Functions: what is between the bounds (1) and not (0), and how far it is from the nearer."""
+    return [
+        (lambda x: np.where((x > low) & (x < high), 1.0, 0.0), shape),
+        (lambda x: np.where(x <= low, x - low, x - high), shape),
+    ]
+
+
+def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
+    def fn(*args: Any) -> list[Any]:
+        free, slope, distance = (replay(graph, args)[0][0] for graph in (between, gradient, off))
+        return [where(greater(free, 0.5), slope, distance)]
+
+    return build(fn, gradient.avals)
+
+
+class _Assignment:
+    """What `scipy.optimize.linear_sum_assignment` computes."""
+
+    def __init__(self, maximize: bool):
+        self.maximize = maximize
+
+    def __repr__(self) -> str:
+        return repr(f"linear_sum_assignment, maximize={self.maximize}")
+
+    def __call__(self, cost: Any) -> Any:
+        return real("linear_sum_assignment")(cost, maximize=self.maximize)
+
+
+@shadow("scipy.optimize.linear_sum_assignment")
+def linear_sum_assignment(cost_matrix: Any, maximize: bool = False) -> Any:
+    """`scipy.optimize.linear_sum_assignment`: places, which have no derivative."""
+    (cost,) = arrays(cost_matrix)
+    if len(cost.shape) != 2:
+        raise ValueError(f"expected a matrix (2-D array), got a {len(cost.shape)} array")
+    if lead((cost,)) is None:
+        return real("linear_sum_assignment")(cost, maximize)
+    kind = (min(cost.shape),), "i64"
+    return tuple(opaque(cost, results=(kind, kind), call=_Assignment(bool(maximize))))

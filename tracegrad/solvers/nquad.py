@@ -1,0 +1,116 @@
+"""`scipy.integrate`: integrals over several variables, as integrals of integrals."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.control.values import inlined
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.quadrature import bound_to, quad
+from tracegrad.solvers.solver_node import Functions, aside, plain_options, shaped
+from tracegrad.trace.driver.region import weakened
+
+__all__: list[str] = []
+
+Ranges = Sequence[Callable[..., Any]]
+
+
+def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, Any]], *outer: Any) -> Any:
+    """The integral over the variables before the `outer` ones."""
+    k = len(ranges) - len(outer) - 1
+    low, high = ranges[k](*outer, *args)
+    if k == 0:
+        return quad(lambda x: func(x, *outer, *args), low, high, **options[k])[0]
+    return quad(lambda x: _nested(func, ranges, args, options, x, *outer), low, high, **options[k])[0]
+
+
+class _Error:
+    """What `scipy.integrate.nquad` says how far its result may be off."""
+
+    def __init__(self, functions: Functions, options: Sequence[dict[str, Any]]):
+        self.functions, self.options = functions, list(options)
+        key = "".join(map(str, functions.graphs)) + repr(self.options)
+        self.name = f"scipy.integrate.nquad {hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def __call__(self, *values: Any) -> tuple[Any]:
+        from scipy import integrate
+
+        f, *ranges = self.functions.on_host([np.asarray(x) for x in values])
+        n = len(ranges)
+
+        def ends(k: int) -> Any:
+            return lambda *outer: ranges[k](np.array([0.0] * (n - len(outer)) + list(outer))).tolist()
+
+        with aside():
+            found = integrate.nquad(lambda *xs: float(f(np.array(xs))), [ends(k) for k in range(n)], opts=self.options)
+        return (np.asarray(found[1]),)
+
+
+def _integrated(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, Any]]) -> tuple[Any, Any]:
+    """The integral and an estimate of its error, which nothing computes if nobody asks for it."""
+    n = len(ranges)
+
+    def on_all(f: Any, first: int) -> Callable[[Any], Any]:
+        return lambda z: f(*[z[i] for i in range(first, n)], *args)
+
+    def both(f: Any) -> Any:
+        return lambda *xs: np.stack([shaped(x, ()) for x in f(*xs)])
+
+    ends = [(on_all(both(f), k + 1), (2,)) for k, f in enumerate(ranges)]
+    functions = Functions("scipy.integrate.nquad", [(on_all(inlined(func), 0), ()), *ends], (n,))
+    value = _nested(inlined(func), ranges, args, options)
+    (error,) = opaque(*functions.captured, results=(((), "f64"),), call=_Error(functions, options))
+    return value, weakened(error)
+
+
+def _ends(x: Any) -> Callable[..., Any]:
+    return inlined(x) if callable(x) else lambda *_: x
+
+
+def _end(x: Any, *args: Any) -> Any:
+    return inlined(x)(*args) if callable(x) else x
+
+
+@shadow("scipy.integrate.nquad", of_functions=True)
+def nquad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.nquad`"""
+    given = bound_to("nquad", args, kwargs, ("full_output",))
+    ranges, others, options = [_ends(x) for x in given["ranges"]], given["args"] or (), given["opts"] or {}
+    several = [options] * len(ranges) if isinstance(options, dict) else list(options)
+    if any(callable(x) for x in several):
+        raise refuse("scipy.integrate.nquad with opts= of functions")
+    several = [plain_options("scipy.integrate.nquad", x) for x in several]
+    return _integrated(given["func"], ranges, others if isinstance(others, tuple) else (others,), several)
+
+
+@shadow("scipy.integrate.dblquad", of_functions=True)
+def dblquad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.dblquad`"""
+    given = bound_to("dblquad", args, kwargs)
+    ranges: Ranges = [lambda x, *_: (_end(given["gfun"], x), _end(given["hfun"], x)), _ends((given["a"], given["b"]))]
+    return _integrated(given["func"], ranges, given["args"], [_tolerances("dblquad", given)] * 2)
+
+
+@shadow("scipy.integrate.tplquad", of_functions=True)
+def tplquad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.tplquad`"""
+    given = bound_to("tplquad", args, kwargs)
+    ranges: Ranges = [
+        lambda y, x, *_: (_end(given["qfun"], x, y), _end(given["rfun"], x, y)),
+        lambda x, *_: (_end(given["gfun"], x), _end(given["hfun"], x)),
+        _ends((given["a"], given["b"])),
+    ]
+    return _integrated(given["func"], ranges, given["args"], [_tolerances("tplquad", given)] * 3)
+
+
+def _tolerances(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    return plain_options(f"scipy.integrate.{name}", {k: given[k] for k in ("epsabs", "epsrel")})

@@ -1,0 +1,227 @@
+"""`scipy.integrate`: integrals of functions.
+
+The derivative of an integral is the integral of the derivative, and at its ends the function itself. That is an
+integral too, of several functions at once, so it has derivatives in its turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.control.values import inlined
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, replay
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier, TapeCarrier
+from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.elementwise.table import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
+from tracegrad.ops.shape.linear import reduce_sum
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.callbacks import Callback
+from tracegrad.solvers.packing import flat, parts
+from tracegrad.solvers.roots import with_args
+from tracegrad.solvers.solver_node import Functions, WaysOf, aside, plain_options, shaped
+from tracegrad.trace.driver.region import weakened
+from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.vjp import joint
+
+__all__ = ["bound_to", "quad"]
+
+Ends = tuple[float | None, float | None]
+
+# So many integrals are found one by one by QUADPACK, in C, before SciPy's Python for vectors of them is quicker.
+FEW = 16
+
+
+class _Quadrature:
+    """The integral of a graph of a number and values, between `ends`; those that are None come first of the inputs."""
+
+    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], several: bool = False):
+        self.graph, self.ends, self.options = graph, ends, options
+        self._callback, self.several = Callback(graph, "scipy.integrate.quad"), several
+        key = hashlib.sha256(f"{graph} {ends} {options!r} {several}".encode()).hexdigest()[:16]
+        self.name = f"scipy.integrate.quad {key}"
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, Any]:
+        from scipy import integrate
+
+        given = [np.asarray(x) for x in inputs]
+        a, b = (given.pop(0).item() if x is None else x for x in self.ends)
+        aval = self.graph.outputs[0].aval
+        with aside():
+            f = self._callback.at(given)
+            if self.several:
+                found = integrate.quad_vec(f, a, b, **self.options)
+            elif not aval.ndim:
+                found = integrate.quad(f, a, b, **self.options)
+            elif aval.size <= FEW or "weight" in self.options:  # which only QUADPACK knows
+                at = functools.cache(f)  # many are asked for at the same places
+                each = [integrate.quad(lambda x, k=k: at(x).item(k), a, b, **self.options) for k in range(aval.size)]
+                found = [x for x, _ in each], max([error for _, error in each], default=0.0)
+            else:
+                known = {k: v for k, v in self.options.items() if k in ("epsabs", "epsrel", "points")}
+                found = integrate.quad_vec(f, a, b, norm="max", **known)
+        return np.asarray(found[0], np.float64).reshape(aval.shape), np.asarray(found[1], np.float64)
+
+
+def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any],
+              several: bool = False) -> tuple[Any, Any]:  # fmt: skip
+    """The integral of `graph(x, *values)` between the ends, numbers or values, and an estimate of its error; that of
+    `several` functions as `quad_vec` has it."""
+    moving = [x for x in ends if isinstance(x, Carrier)]
+    first, last = (None if isinstance(x, Carrier) else float(x) for x in ends)
+    call = _Quadrature(graph, (first, last), options, several)
+    results = ((graph.outputs[0].aval.shape, "f64"), ((), "f64"))
+    outputs = opaque(*moving, *values, results=results, call=call)
+    found = custom_call(*outputs, *moving, *values, count=2, rule=_ways(call))
+    return found[0], found[1]
+
+
+def _ways(call: _Quadrature) -> WaysOf:
+    """The rule of an integral, on the ends that are traced and the values."""
+    graph, ends, options = call.graph, call.ends, call.options
+    count = sum(x is None for x in ends)
+    signs = [sign for x, sign in zip(ends, (-1.0, 1.0)) if x is None]
+    wrt = [i for i, a in enumerate(graph.avals) if i and a.is_float]
+
+    def given_ends(moving: Sequence[Any]) -> list[Any]:
+        supply = iter(moving)
+        return [next(supply) if x is None else x for x in ends]
+
+    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+        moving, values = inputs[:count], inputs[count:]
+        heights = [_height(call, x, sign, values) for x, sign in zip(moving, signs)]
+        found = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
+        both, places = joint(graph, wrt, [0])
+        if not places:
+            return found
+        avals = [graph.avals[i] for i in places]
+        inside = build(lambda *args: [flat(replay(both, args)[0][1:])], both.avals)
+        whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options, call.several)
+        return found | dict(zip([count + i - 1 for i in places], parts(whole, avals)))
+
+    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+        moving, values = inputs[:count], inputs[count:]
+        terms = [multiply(t, _height(call, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
+        both, found = pushed(graph, wrt)
+        if found:
+            inside = build(lambda *args: replay(both, args)[0][1:], both.avals)
+            terms.append(_integral(inside, given_ends(moving), [*values, *tangents[count:]], options, call.several)[0])
+        return {0: _total(terms)} if terms else {}
+
+    return WaysOf(call.name, {"pull": pull, "push": push})
+
+
+def _height(call: _Quadrature, x: Any, sign: float, values: Sequence[Any]) -> Any:
+    """The function at an end, with its weight and a sign; 0 at infinity."""
+    finite = less(absolute(x), np.inf)
+    place = where(finite, x, 0.0)
+    y = replay(call.graph, [place, *values])[0][0]
+    if "weight" in call.options:
+        y = multiply(y, _WEIGHTS[call.options["weight"]](place, call.options["wvar"]))
+    return where(finite, y if sign > 0 else negative(y), 0.0)
+
+
+# By name, those that are finite at the ends.
+_WEIGHTS: dict[str, Callable[[Any, float], Any]] = {
+    "cos": lambda x, w: cos(multiply(x, float(w))),
+    "sin": lambda x, w: sin(multiply(x, float(w))),
+    "cauchy": lambda x, c: divide(1.0, subtract(x, float(c))),
+}
+
+
+def _summed(x: Any) -> Any:
+    return reduce_sum(x, axes=tuple(range(len(x.shape)))) if x.shape else x
+
+
+def _total(terms: Sequence[Any]) -> Any:
+    total = terms[0]
+    for term in terms[1:]:
+        total = add(total, term)
+    return total
+
+
+@shadow("scipy.integrate.quad", of_functions=True)
+def quad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.quad`: the integral and an estimate of its error, which has no derivative."""
+    from scipy import integrate
+
+    what = "scipy.integrate.quad"
+    bound = inspect.signature(integrate.quad).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    for name in ("full_output", "wopts"):
+        if given.pop(name):
+            raise refuse(f"the argument {name}= of {what}")
+    if given.pop("complex_func"):
+        func, others = given.pop("func"), {k: x for k, x in given.items() if k != "func"}
+        of_parts = [
+            quad(lambda x, *xs, part=part: part(inlined(func)(x, *xs)), **others) for part in (np.real, np.imag)
+        ]
+        return tuple([x + 1j * y for x, y in zip(*of_parts)])
+    if given["weight"] is None:
+        del given["wvar"]
+    elif isinstance(given["wvar"], Carrier):
+        raise refuse(f"a traced wvar= of {what}", "let the function have the weight as a factor")
+    elif given["weight"] not in _WEIGHTS and any(isinstance(given[name], Carrier) for name in ("a", "b")):
+        raise refuse(f"{what} between traced ends with weight={given['weight']!r}", "integrate over a fixed interval")
+    functions = Functions(what, [(with_args(given.pop("func"), given.pop("args")), ())], None)
+    ends = [_end(what, given.pop(name)) for name in ("a", "b")]
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    found = _integral(functions.graphs[0], ends, functions.captured, options)
+    return weakened(found[0]), weakened(found[1])
+
+
+def _end(what: str, x: Any) -> Any:
+    if isinstance(x, TapeCarrier):
+        raise UnsupportedError(located(f"{what} between Tensors is not supported; give it numbers"))
+    return shaped(x, ()) if isinstance(x, Carrier) else x
+
+
+def bound_to(name: str, args: Any, kwargs: Any, plain: Sequence[str] = ()) -> dict[str, Any]:
+    """By name, the arguments of a function of SciPy's; UnsupportedError for some that are not as usual."""
+    from scipy import integrate
+
+    signature = inspect.signature(getattr(integrate, name))
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    for k in plain:
+        value, usual = given.pop(k), signature.parameters[k].default
+        if value is not usual and value != usual:
+            raise refuse(f"the argument {k}= of scipy.integrate.{name}")
+    return given
+
+
+@shadow("scipy.integrate.quad_vec", of_functions=True)
+def quad_vec(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.quad_vec`: the integrals and an estimate of their errors, which has no derivative."""
+    what = "scipy.integrate.quad_vec"
+    given = bound_to("quad_vec", args, kwargs, ("full_output", "workers"))
+    functions = Functions(what, [(with_args(given.pop("f"), given.pop("args")), None)], None)
+    ends = [_end(what, given.pop(name)) for name in ("a", "b")]
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    found = _integral(functions.graphs[0], ends, functions.captured, options, several=True)
+    return found if found[0].shape else (weakened(found[0]), weakened(found[1]))
+
+
+@shadow("scipy.integrate.fixed_quad", of_functions=True)
+def fixed_quad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.fixed_quad`: a sum of values of the function, which is called once with all places."""
+    given = bound_to("fixed_quad", args, kwargs)
+    a, b = given["a"], given["b"]
+    if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):
+        raise ValueError("Gaussian quadrature is only available for finite limits.")
+    places, weights = np.polynomial.legendre.leggauss(given["n"])
+    several = given["args"]
+    y = inlined(given["func"])((b - a) * (places + 1.0) / 2.0 + a, *several)
+    return (b - a) / 2.0 * np.sum(weights * y, axis=-1), None
