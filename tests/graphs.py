@@ -17,7 +17,7 @@ from tracegrad.ops.indexing import gather_scatter as indexing
 from tracegrad.ops.linalg import contraction
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape import linear
-from tracegrad.transforms.vjp import vjp
+from tracegrad.transforms.vjp_graph import vjp
 
 # The dtypes that kernels know.
 REAL = [dtype for dtype in SUPPORTED if dtype.kind != "c"]

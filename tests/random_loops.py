@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tracegrad as tg
-from tracegrad.ir.replay import run
+from tracegrad.ir.interpreter import run
 from tracegrad.runtime.dispatch import dispatcher as dispatch
 from tracegrad.trace.builder.builder import TraceBuilder
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.avals import Aval
-from tracegrad.control.repeat import scan
+from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, build, run, verify
 from tracegrad.ops.elementwise.table import accumulate, add, multiply, negative, sin, square, subtract, where
 from tracegrad.passes.algebra.collect_terms import MOST_TERMS

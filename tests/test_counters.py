@@ -10,8 +10,8 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.avals import aval_of
-from tracegrad.control.counters import most_turns
-from tracegrad.control.until import ROOMS, room_for, while_loop
+from tracegrad.control.trip_count import most_turns
+from tracegrad.control.while_op import ROOMS, room_for, while_loop
 from tracegrad.ir import build
 from tracegrad.ops.elementwise import table as ew
 

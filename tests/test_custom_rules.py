@@ -15,7 +15,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.errors import ShapeError
 from tracegrad.torch import tape
-from tracegrad.transforms.custom import custom_jvp, custom_vjp
+from tracegrad.transforms.custom_rules import custom_jvp, custom_vjp
 
 X = np.array([0.5, 1.0, 2.0])
 Y = np.array([2.0, 3.0, 5.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from tracegrad.transforms.flow import source_side
+from tracegrad.transforms.min_cut import source_side
 
 
 def test_the_source_side_is_the_smallest_of_the_least_cuts() -> None:

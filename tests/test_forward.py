@@ -11,7 +11,7 @@ import pytest
 from hatch import Hatch
 
 import tracegrad as tg
-from tracegrad.transforms import halves
+from tracegrad.transforms import split_program as halves
 
 RNG = np.random.default_rng(11)
 X, T, U = RNG.uniform(0.5, 2, (3, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4))

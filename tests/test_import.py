@@ -77,7 +77,7 @@ LATER = (
     "tracegrad.trace.ragged.dynamic_slice",
     "tracegrad.trace.ragged.ragged_array",
     "tracegrad.trace.driver.tensors",
-    "tracegrad.transforms.custom",
+    "tracegrad.transforms.custom_rules",
     "tracegrad.units",
 )
 # Which modes are set is asked by every call.

@@ -24,7 +24,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import settings
-from tracegrad.control.until import ROOMS
+from tracegrad.control.while_op import ROOMS
 from tracegrad.ir import recorder
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.disk_cache import DiskCache

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError, TraceError, VerifyError
 from tracegrad.ir import Builder, Graph, Node, build, parse, replay, run, to_text, turns, verify
-from tracegrad.ir.printing import with_locations
+from tracegrad.ir.printer import with_locations
 from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise.table import add, exp, multiply, power, where
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import fresh, full, reduce_sum, reshape
-from tracegrad.transforms.vjp import vjp
+from tracegrad.transforms.vjp_graph import vjp
 
 
 # -- builder -----------------------------------------------------------------------------------------------

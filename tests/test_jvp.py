@@ -24,8 +24,8 @@ from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape import linear
 from tracegrad.runtime.execution.program import compile_program
 from tracegrad.torch.tape.factories import tensor
-from tracegrad.transforms.jvp import pushed as push_graph
-from tracegrad.transforms.vjp import vjp
+from tracegrad.transforms.jvp_graph import pushed as push_graph
+from tracegrad.transforms.vjp_graph import vjp
 
 rng = np.random.default_rng(0)
 WIDE = {"float32": "float64", "complex64": "complex128"}

@@ -21,7 +21,7 @@ from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.stack_split import split, unbind
 from tracegrad.torch.autograd import backward
 from tracegrad.torch.tape.factories import tensor
-from tracegrad.transforms.vjp import vjp
+from tracegrad.transforms.vjp_graph import vjp
 
 
 def every(form: type[Form]) -> Any:
@@ -132,7 +132,7 @@ def test_vjp_agrees_with_finite_differences(op: Any, operands: Any, params: Any,
 
 @every_op
 def test_cotangents_have_the_avals_of_float_operands_and_integers_get_none(op: Any, operands: Any, params: Any) -> None:
-    from tracegrad.transforms.vjp import vjp
+    from tracegrad.transforms.vjp_graph import vjp
 
     graph = graph_of(op, operands, params)
     cts = vjp(graph).outputs[len(graph.outputs) :]

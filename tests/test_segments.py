@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.control.repeat import scan
-from tracegrad.control.segments import Sizes
+from tracegrad.control.scan_op import scan
+from tracegrad.control.segmented_checkpointing import Sizes
 from tracegrad.ir import parse, run
 from tracegrad.passes import join_segments
 

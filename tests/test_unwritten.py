@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tracegrad as tg
 from tracegrad.avals import Aval
-from tracegrad.control.places import distances, window_at
+from tracegrad.control.index_ranges import distances, window_at
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add

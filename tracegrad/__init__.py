@@ -39,9 +39,9 @@ with at_rest():
         vjp,
         vmap,
     )
-    from tracegrad.control.associative import associative_scan
+    from tracegrad.control.associative_scan import associative_scan
     from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-    from tracegrad.control.choice import cond, switch
+    from tracegrad.control.cond import cond, switch
     from tracegrad.control.loops import fori_loop, map, scan, while_loop
     from tracegrad.errors import (
         CacheWarning,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     )
     from tracegrad.torch.tape import Tensor
     from tracegrad.torch.tape.factories import from_numpy, tensor
-    from tracegrad.transforms.custom import custom_jvp, custom_vjp
+    from tracegrad.transforms.custom_rules import custom_jvp, custom_vjp
     from tracegrad.transforms.opaque import opaque
 
 __version__ = "0.1.0"
@@ -168,8 +168,8 @@ _find, _names = later.names(
     },
     members={
         "check": "tracegrad.audit",
-        "custom_jvp": "tracegrad.transforms.custom",
-        "custom_vjp": "tracegrad.transforms.custom",
+        "custom_jvp": "tracegrad.transforms.custom_rules",
+        "custom_vjp": "tracegrad.transforms.custom_rules",
         "opaque": "tracegrad.transforms.opaque",
         "visualize": "tracegrad.pictures",
     },

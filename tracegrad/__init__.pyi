@@ -34,12 +34,12 @@ from tracegrad.api import value_and_grad as value_and_grad
 from tracegrad.api import vjp as vjp
 from tracegrad.api import vmap as vmap
 from tracegrad.audit import check as check
-from tracegrad.control.associative import associative_scan as associative_scan
+from tracegrad.control.associative_scan import associative_scan as associative_scan
 from tracegrad.control.checkpoint import checkpoint as checkpoint
 from tracegrad.control.checkpoint import checkpoint_name as checkpoint_name
 from tracegrad.control.checkpoint import checkpoint_policies as checkpoint_policies
-from tracegrad.control.choice import cond as cond
-from tracegrad.control.choice import switch as switch
+from tracegrad.control.cond import cond as cond
+from tracegrad.control.cond import switch as switch
 from tracegrad.control.loops import fori_loop as fori_loop
 from tracegrad.control.loops import map as map
 from tracegrad.control.loops import scan as scan
@@ -67,8 +67,8 @@ from tracegrad.torch.modes import is_inference_mode_enabled as is_inference_mode
 from tracegrad.torch.modes import no_grad as no_grad
 from tracegrad.torch.modes import set_grad_enabled as set_grad_enabled
 from tracegrad.torch.tape import Tensor as _Tensor
-from tracegrad.transforms.custom import custom_jvp as custom_jvp
-from tracegrad.transforms.custom import custom_vjp as custom_vjp
+from tracegrad.transforms.custom_rules import custom_jvp as custom_jvp
+from tracegrad.transforms.custom_rules import custom_vjp as custom_vjp
 from tracegrad.transforms.opaque import opaque as opaque
 from tracegrad.tree import register_pytree_node as register_pytree_node
 from tracegrad.torch.tape.kinds import BoolTensor as BoolTensor

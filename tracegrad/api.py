@@ -31,10 +31,10 @@ from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.traced import Parameters, Result, Traced
-from tracegrad.transforms import forward
-from tracegrad.transforms import grad as reverse
+from tracegrad.transforms import jvp_function as forward
+from tracegrad.transforms import vjp_function as reverse
 from tracegrad.transforms import vmap as batch
-from tracegrad.transforms.halves import linearized, pulled, pulled_again
+from tracegrad.transforms.split_program import linearized, pulled, pulled_again
 
 __all__ = [
     "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient",

@@ -19,7 +19,7 @@ from tracegrad.derived import require_callable, standing_for
 from tracegrad.errors import UnsupportedError
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
-from tracegrad.ir.replay import evaluate
+from tracegrad.ir.interpreter import evaluate
 from tracegrad.ops.calls.custom_call import custom_call
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.core.op import bind
@@ -30,7 +30,7 @@ from tracegrad.settings import disable_jit, settings
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
 from tracegrad.traced import Traced
-from tracegrad.transforms.flat import inlined
+from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["Audit", "Comparison", "check"]
 

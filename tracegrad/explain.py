@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.ir import Graph, Node, to_text
-from tracegrad.ir.printing import names_of
+from tracegrad.ir.printer import names_of
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher

@@ -18,7 +18,7 @@ from tracegrad.scipy.vector_functions import of_scipy
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.solver_node import Functions, Starts, called
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.transforms.flat import inlined
+from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["fixed_point", "minimizer", "root"]
 

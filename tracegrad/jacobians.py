@@ -22,9 +22,9 @@ from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import arange, cast, concatenate, full, reshape, slice
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.sources.describe import Description, describe
-from tracegrad.transforms.flat import FlatCall, as_tensors, inlined
-from tracegrad.transforms.forward import Point, jvp, linear_at
-from tracegrad.transforms.grad import Arguments, positional, positions, value_and_grad, vjp_at
+from tracegrad.transforms.flat_function import FlatCall, as_tensors, inlined
+from tracegrad.transforms.jvp_function import Point, jvp, linear_at
+from tracegrad.transforms.vjp_function import Arguments, positional, positions, value_and_grad, vjp_at
 from tracegrad.transforms.vmap import over_rows
 
 __all__ = ["forward_jacobian", "hessian_of", "hvp_at", "reverse_jacobian"]

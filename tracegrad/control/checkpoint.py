@@ -16,8 +16,8 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Aval, aval_of
-from tracegrad.control.regions import require, run_region
-from tracegrad.control.values import inlined, operand, recorded, records_regions
+from tracegrad.control.operands import inlined, operand, recorded, records_regions
+from tracegrad.control.region_ops import require, run_region
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node, build
 from tracegrad.ir.batch import batched
@@ -29,9 +29,9 @@ from tracegrad.ops.elementwise.table import multiply, sin
 from tracegrad.ops.linalg.contraction import inner, matmul, matvec
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.sources.describe import describe
-from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.partition import between
-from tracegrad.transforms.vjp import joint
+from tracegrad.transforms.vjp_graph import joint
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 

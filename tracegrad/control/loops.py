@@ -12,10 +12,11 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Aval
-from tracegrad.control import repeat, until
+from tracegrad.control import scan_op as repeat
+from tracegrad.control import while_op as until
 from tracegrad.control.checkpoint import checkpoint as checkpointed
-from tracegrad.control.unwritten import read_before
-from tracegrad.control.values import (
+from tracegrad.control.hoist_invariant_reads import read_before
+from tracegrad.control.operands import (
     carried,
     concatenated,
     inlined,

@@ -24,7 +24,7 @@ from tracegrad.locks import new_lock
 from tracegrad.settings import settings
 from tracegrad.trace.sources.describe import describe
 from tracegrad.traced import Traced
-from tracegrad.transforms import grad as reverse
+from tracegrad.transforms import vjp_function as reverse
 
 __all__ = ["How", "Job", "Place", "in_order", "of_chunk"]
 

@@ -16,7 +16,7 @@ from tracegrad.derived import check
 from tracegrad.errors import TraceError, located
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.sources.describe import describe
-from tracegrad.transforms.grad import positional, positions
+from tracegrad.transforms.vjp_function import positional, positions
 
 __all__ = ["chunk_of", "grad", "value_and_grad"]
 

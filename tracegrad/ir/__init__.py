@@ -2,9 +2,9 @@
 
 from tracegrad.ir.builder import Builder, Value, build, recorder, recording
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.replay import evaluate, replay, run, turns
-from tracegrad.ir.text import parse, to_text
-from tracegrad.ir.verify import verify
+from tracegrad.ir.interpreter import evaluate, replay, run, turns
+from tracegrad.ir.parser import parse, to_text
+from tracegrad.ir.verifier import verify
 
 __all__ = [
     "Builder",

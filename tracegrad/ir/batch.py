@@ -13,7 +13,7 @@ from typing import Any
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir.builder import build, recorder
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.replay import applied
+from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.op import Carrier, Op, bind
 from tracegrad.ops.shape.batching import repeated
 

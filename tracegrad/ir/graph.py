@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.ir.printing import digest_of, printable, to_text
+from tracegrad.ir.printer import digest_of, printable, to_text
 from tracegrad.ops.core.op import Op, Several
 from tracegrad.ops.core.result import result
 from tracegrad.records import record

@@ -9,7 +9,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node
-from tracegrad.ir.printing import named_regions
+from tracegrad.ir.printer import named_regions
 from tracegrad.ops.core.forms import Fill
 from tracegrad.pictures.model import Box, Diagram, Line, Panel, number_text, shortened
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.control.repeat import scan
-from tracegrad.control.unwritten import read_before
+from tracegrad.control.hoist_invariant_reads import read_before
+from tracegrad.control.scan_op import scan
 from tracegrad.ir import Node, build, recorder
-from tracegrad.ir.replay import applied
+from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice, zeros_like

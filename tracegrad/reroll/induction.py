@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.counters import counters, in_turn
+from tracegrad.control.trip_count import counters, in_turn
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise.table import add, floor_divide, subtract
 from tracegrad.records import record

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.control.branch import cond
+from tracegrad.control.cond_op import cond
 from tracegrad.ir import Graph, Node, build, recorder
-from tracegrad.ir.replay import applied
+from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import fresh
 

@@ -11,7 +11,7 @@ from tracegrad import api, tree
 from tracegrad.errors import ShapeError, located
 from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
 from tracegrad.scipy.vector_functions import compiled, of_scipy
-from tracegrad.transforms.flat import inlined
+from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["solve_bvp"]
 

@@ -14,7 +14,7 @@ from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
 from tracegrad.scipy.vector_functions import OfVector, Residuals, compiled, of_scipy
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.transforms.flat import inlined
+from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["curve_fit", "least_squares"]
 

@@ -17,7 +17,7 @@ from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.ravel_pytree import Vector, joined
 from tracegrad.scipy_api.registry import shadow_of
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.transforms.flat import inlined
+from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["Both", "OfVector", "Residuals", "WithGradient", "checked", "compiled", "number", "of_scipy"]
 

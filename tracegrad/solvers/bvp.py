@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.control.values import inlined, joined
+from tracegrad.control.operands import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched

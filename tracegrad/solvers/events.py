@@ -20,7 +20,7 @@ from tracegrad.ops.shape.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.ode_sensitivity import System, of_length, row, solution
 from tracegrad.solvers.solver_node import aside
-from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.jvp_graph import pushed
 
 __all__ = ["Event", "Events"]
 

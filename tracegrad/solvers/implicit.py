@@ -18,8 +18,8 @@ from tracegrad.ops.linalg.solve import solve
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, cast, full, reshape
 from tracegrad.solvers.solver_node import WaysOf
-from tracegrad.transforms.jvp import pushed
-from tracegrad.transforms.vjp import joint
+from tracegrad.transforms.jvp_graph import pushed
+from tracegrad.transforms.vjp_graph import joint
 
 __all__ = ["columns", "gradient_of", "solution"]
 

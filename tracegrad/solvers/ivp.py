@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.control.values import inlined, joined
+from tracegrad.control.operands import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.control.values import inlined
+from tracegrad.control.operands import inlined
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.control.values import inlined
+from tracegrad.control.operands import inlined
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import shadow

@@ -25,7 +25,7 @@ from tracegrad.solvers.callbacks import Callback, Substitute
 from tracegrad.solvers.packing import flat, parts
 from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tolerances
 from tracegrad.solvers.solver_node import WaysOf, aside
-from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.jvp_graph import pushed
 
 __all__ = ["NUMBER", "System", "of_length", "row", "solution"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.control.values import inlined
+from tracegrad.control.operands import inlined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
@@ -28,8 +28,8 @@ from tracegrad.solvers.packing import flat, parts
 from tracegrad.solvers.roots import with_args
 from tracegrad.solvers.solver_node import Functions, WaysOf, aside, plain_options, shaped
 from tracegrad.trace.driver.region import weakened
-from tracegrad.transforms.jvp import pushed
-from tracegrad.transforms.vjp import joint
+from tracegrad.transforms.jvp_graph import pushed
+from tracegrad.transforms.vjp_graph import joint
 
 __all__ = ["bound_to", "quad"]
 

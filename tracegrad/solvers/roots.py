@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.control.values import inlined
+from tracegrad.control.operands import inlined
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.elementwise.table import subtract

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.control.values import inlined, joined
+from tracegrad.control.operands import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build
 from tracegrad.locks import cached_property

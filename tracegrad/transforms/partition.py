@@ -15,7 +15,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import Checked
-from tracegrad.transforms.flow import source_side
+from tracegrad.transforms.min_cut import source_side
 
 __all__ = ["between", "partition"]
 

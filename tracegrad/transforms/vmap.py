@@ -27,7 +27,7 @@ from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.driver.region import Like, at_their_lines, closed, weakened
 from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.transforms.flat import as_tensors, inlined
+from tracegrad.transforms.flat_function import as_tensors, inlined
 
 __all__ = ["batched_call", "check_axes", "over_rows"]
 

@@ -12,8 +12,7 @@ fields, the auxiliary data of registered classes) tells 1 from 1.0 and True, and
 for the order of the keys of dicts.
 """
 
-from tracegrad.tree.kinds import FIXED_KIND, fixed_value, register_leaf, register_pytree_node, treat_as
-from tracegrad.tree.walk import (
+from tracegrad.tree.pytree import (
     TreeDef,
     alike,
     children,
@@ -29,6 +28,7 @@ from tracegrad.tree.walk import (
     unflatten,
     with_children,
 )
+from tracegrad.tree.registry import FIXED_KIND, fixed_value, register_leaf, register_pytree_node, treat_as
 
 __all__ = [
     "FIXED_KIND",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracegrad.codegen.plan.planner import Plan
-from tracegrad.ir.printing import names_of
+from tracegrad.ir.printer import names_of
 from tracegrad.records import record
 from tracegrad.units import amount
 

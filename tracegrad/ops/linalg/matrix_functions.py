@@ -1,7 +1,7 @@
 """What SciPy's linear algebra has beyond NumPy's: LU factors, banded systems, Sylvester's equation, roots, logarithms.
 
 Operands are matrices and stacks of them; of complex ones, roots and logarithms are refused. These ops are imported by
-what makes them, and by the parser of graphs when it meets one (`tracegrad.ir.text`).
+what makes them, and by the parser of graphs when it meets one (`tracegrad.ir.parser`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.control.repeat import scan
+from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import accumulate

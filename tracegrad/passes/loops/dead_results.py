@@ -10,7 +10,10 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tracegrad.control import branch, checkpoint, repeat, until
+from tracegrad.control import checkpoint
+from tracegrad.control import cond_op as branch
+from tracegrad.control import scan_op as repeat
+from tracegrad.control import while_op as until
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.graph import map_regions

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.control.unwritten import moved_into
+from tracegrad.control.hoist_invariant_reads import moved_into
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import recording
-from tracegrad.ir.replay import applied
+from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import table as ew
 from tracegrad.ops.elementwise.table import add, multiply, where

@@ -1,7 +1,8 @@
 """A loop whose turns another loop runs in segments is run in these segments too.
 
-The derivative of a long loop runs it again, segment by segment (`tracegrad.control.segments`). Where the values of the
-loop are wanted as well, there would be two loops that do the same. In segments they are equal, and become one.
+The derivative of a long loop runs it again, segment by segment (`tracegrad.control.segmented_checkpointing`). Where the
+values of the loop are wanted as well, there would be two loops that do the same. In segments they are equal, and become
+one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tracegrad.control.repeat import scan
-from tracegrad.control.segments import run_in_segments
+from tracegrad.control.scan_op import scan
+from tracegrad.control.segmented_checkpointing import run_in_segments
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite

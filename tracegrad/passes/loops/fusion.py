@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tracegrad.control import branch, repeat, until
+from tracegrad.control import cond_op as branch
+from tracegrad.control import scan_op as repeat
+from tracegrad.control import while_op as until
 from tracegrad.ir import Builder, Graph, Node, Value, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ir.graph import map_regions

@@ -2,7 +2,7 @@
 
 A *kept* window is one that a turn reads of an array that the loop updates, and that is stacked, or stacked by a loop
 within, and again by the loop around it. It is left if all that is written later is known to be apart from it
-(`tracegrad.control.places`): in the rest of the turn, and in later turns of each of the loops.
+(`tracegrad.control.index_ranges`): in the rest of the turn, and in later turns of each of the loops.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
-from tracegrad.control.counters import counters
-from tracegrad.control.places import Distances, Window, both, distances, inside_of, plus, window_at
-from tracegrad.control.updates import Updates
+from tracegrad.control.index_ranges import Distances, Window, both, distances, inside_of, plus, window_at
+from tracegrad.control.trip_count import counters
+from tracegrad.control.write_sets import Updates
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add, multiply, subtract

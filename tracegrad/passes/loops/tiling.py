@@ -14,10 +14,10 @@ from math import prod
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.control.repeat import scan
+from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, Node, build
 from tracegrad.ir.builder import recorder
-from tracegrad.ir.replay import applied
+from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.forms import Cast, Map
 from tracegrad.ops.shape.fill import full
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice

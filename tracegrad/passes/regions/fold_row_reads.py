@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.control import until
+from tracegrad.control import while_op as until
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording
 from tracegrad.ops.indexing.gather_scatter import gather

@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.control import branch, repeat, until
+from tracegrad.control import cond_op as branch
+from tracegrad.control import scan_op as repeat
+from tracegrad.control import while_op as until
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Map

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tracegrad.control import repeat
+from tracegrad.control import scan_op as repeat
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ir.builder import needed, sliced
 from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result

@@ -10,14 +10,14 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.avals import aval_of, is_literal
-from tracegrad.control.branch import cond
-from tracegrad.control.regions import run_region
-from tracegrad.control.repeat import scan
-from tracegrad.control.until import while_loop
-from tracegrad.control.unwritten import read_before
+from tracegrad.control.cond_op import cond
+from tracegrad.control.hoist_invariant_reads import read_before
+from tracegrad.control.region_ops import run_region
+from tracegrad.control.scan_op import scan
+from tracegrad.control.while_op import while_loop
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.builder import sliced
-from tracegrad.ir.replay import applied
+from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.elementwise.table import equal, greater, less, logical_and, logical_not, logical_or, where

@@ -30,7 +30,7 @@ from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
 from tracegrad.trace.sources.describe import Description
 from tracegrad.tree import FIXED_KIND
-from tracegrad.tree.kinds import LEAF_KIND
+from tracegrad.tree.registry import LEAF_KIND
 
 __all__ = [
     "Roots", "Unkept", "class_key", "code_key", "consists_of_functions", "described", "digest", "found_under",
@@ -398,8 +398,8 @@ class Roots:
 _OF_TRACED = {
     "tracegrad.traced.Traced": ("fun", "body"),
     "tracegrad.runtime.dispatch.bound_method.Method": ("__wrapped__", "instance"),
-    "tracegrad.transforms.custom.custom_vjp": ("fun", "fwd", "bwd", "nondiff_argnums"),
-    "tracegrad.transforms.custom.custom_jvp": ("fun", "jvp", "nondiff_argnums"),
+    "tracegrad.transforms.custom_rules.custom_vjp": ("fun", "fwd", "bwd", "nondiff_argnums"),
+    "tracegrad.transforms.custom_rules.custom_jvp": ("fun", "jvp", "nondiff_argnums"),
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node, evaluate
-from tracegrad.ir.replay import WATCHED
+from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.random.draws import rewind

@@ -34,7 +34,7 @@ from tracegrad.trace.random.draws import again
 from tracegrad.trace.sources.signature import Call
 from tracegrad.trace.sources.sources import Argument
 from tracegrad.transforms.partition import partition
-from tracegrad.tree.kinds import kind_of
+from tracegrad.tree.registry import kind_of
 
 __all__ = ["CompiledBackward", "OnTape", "Spent", "tensor_of"]
 

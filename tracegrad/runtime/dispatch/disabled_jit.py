@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad.control.until import room_for
+from tracegrad.control.while_op import room_for
 from tracegrad.errors import (
     WARNED,
     CapacityError,
@@ -44,7 +44,7 @@ from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.consumed_iterators import require_nothing_taken
 from tracegrad.trace.sources.signature import Call
 from tracegrad.trace.sources.sources import on_call
-from tracegrad.transforms.written import shared_by, value_of
+from tracegrad.transforms.container_writeback import shared_by, value_of
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher

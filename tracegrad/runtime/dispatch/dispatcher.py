@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.control.until import ROOMS, room_for
+from tracegrad.control.while_op import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located, plainly
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import new_lock

@@ -26,7 +26,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, parse, to_text
-from tracegrad.ir.printing import names_of
+from tracegrad.ir.printer import names_of
 from tracegrad.logs import log
 from tracegrad.records import record
 from tracegrad.runtime.compile.code_store import missing
@@ -72,7 +72,7 @@ from tracegrad.trace.sources.code_origin import is_user_function
 from tracegrad.trace.sources.signature import Call
 from tracegrad.trace.sources.sources import Attribute, Fixed
 from tracegrad.trace.world.guards import Assumptions
-from tracegrad.transforms.halves import Half
+from tracegrad.transforms.split_program import Half
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape

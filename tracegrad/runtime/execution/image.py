@@ -29,7 +29,7 @@ from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.codegen.program.regions import CAPACITY
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
-from tracegrad.ir.printing import with_locations
+from tracegrad.ir.printer import with_locations
 from tracegrad.locks import cached_property
 from tracegrad.ops import TABLE
 from tracegrad.ops.calls.custom_call import custom_call, opaque

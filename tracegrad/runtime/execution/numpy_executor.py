@@ -16,7 +16,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
-from tracegrad.ir.replay import WATCHED
+from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill, Identity, Map, Move
 from tracegrad.records import record
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tracegrad.errors import CapacityError, PerformanceWarning, located
 from tracegrad.ir import Graph, turns
-from tracegrad.ir.replay import WATCHED
+from tracegrad.ir.interpreter import WATCHED
 from tracegrad.runtime.compile.code_store import machine_code, missing, unknown
 from tracegrad.runtime.execution.cost_model import (
     COMPILE,

@@ -54,7 +54,7 @@ from tracegrad.trace.sources.sources import (
 )
 from tracegrad.trace.sources.state_sources import Called, Context, Name, is_subclass, mapping_behind
 from tracegrad.tree import TreeDef
-from tracegrad.tree.kinds import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
+from tracegrad.tree.registry import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
 
 __all__ = ["Changed", "Reader", "Writer"]
 

@@ -25,7 +25,7 @@ from tracegrad.runtime.compile.fingerprint import (
     untouched,
 )
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
-from tracegrad.tree.kinds import registered
+from tracegrad.tree.registry import registered
 
 __all__ = ["registration"]
 

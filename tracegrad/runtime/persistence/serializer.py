@@ -35,7 +35,7 @@ from tracegrad.trace.effects.result_template import (
     View,
 )
 from tracegrad.trace.world.guards import Guard
-from tracegrad.transforms.halves import Half
+from tracegrad.transforms.split_program import Half
 
 __all__ = ["Templates", "read_capture", "read_effect", "read_guard", "spell_capture", "spell_effect", "spell_guard"]
 

@@ -43,7 +43,7 @@ from tracegrad.trace.sources.consumed_iterators import Taken
 from tracegrad.trace.values.float_or_scalar import Either
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.world.world import World
-from tracegrad.tree.kinds import kind_of
+from tracegrad.tree.registry import kind_of
 
 __all__ = ["Outputs", "partial"]
 

@@ -30,7 +30,7 @@ from tracegrad.trace.sources.sources import Attribute, Cell, Child, Fixed, Globa
 from tracegrad.trace.values.container_proxies import Shadowed, real_key
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.tree import children, is_node
-from tracegrad.tree.kinds import KINDS
+from tracegrad.tree.registry import KINDS
 
 __all__ = [
     "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracegrad.ops.core.memory_order import stand_in
 from tracegrad.trace.rewriting.call_sites import unmarked
-from tracegrad.tree.kinds import Kind
+from tracegrad.tree.registry import Kind
 
 __all__ = [
     "Call", "Closure", "EitherOutput", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",

@@ -19,7 +19,7 @@ from tracegrad.errors import PACKAGE
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.values.differentiated_keys import recalled
-from tracegrad.tree.kinds import KINDS
+from tracegrad.tree.registry import KINDS
 
 __all__ = [
     "LENT",

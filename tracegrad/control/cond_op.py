@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
-from tracegrad.control.regions import require, run_region
+from tracegrad.control.region_ops import require, run_region
 from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
 from tracegrad.ir.batch import batched
@@ -17,8 +17,8 @@ from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, exp, less_equal, multiply, sin, where
 from tracegrad.ops.shape.linear import reshape, zeros_like
-from tracegrad.transforms.jvp import pushed
-from tracegrad.transforms.vjp import joint
+from tracegrad.transforms.jvp_graph import pushed
+from tracegrad.transforms.vjp_graph import joint
 
 __all__ = ["cond"]
 

@@ -2,7 +2,7 @@
 
 There is room for what a number of turns keeps. Where that would be more than `settings.loop_memory`, the loop is run in
 segments: the carries at the beginning of each are kept, and a loop over segments, from the last one, runs the turns of
-a segment again and then their derivative (see `tracegrad.control.segments`).
+a segment again and then their derivative (see `tracegrad.control.segmented_checkpointing`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import aval_of
-from tracegrad.control.counters import counters, in_turn, known_turns, most_turns, range_of, with_room
-from tracegrad.control.regions import run_region
-from tracegrad.control.reverse import Turn, accumulated, next_cotangents, overwritten, turn_of
-from tracegrad.control.segments import division
-from tracegrad.control.until import ROOMS, while_loop
+from tracegrad.control.loop_vjp import Turn, accumulated, next_cotangents, overwritten, turn_of
+from tracegrad.control.region_ops import run_region
+from tracegrad.control.segmented_checkpointing import division
+from tracegrad.control.trip_count import counters, in_turn, known_turns, most_turns, range_of, with_room
+from tracegrad.control.while_op import ROOMS, while_loop
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, subtract
 from tracegrad.ops.indexing.gather_scatter import gather

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracegrad.control.regions import run_region
+from tracegrad.control.region_ops import run_region
 from tracegrad.ir import Graph, Node, Value
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise.table import accumulate
@@ -20,7 +20,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.records import record
 from tracegrad.transforms.partition import partition
-from tracegrad.transforms.vjp import active_outputs, joint
+from tracegrad.transforms.vjp_graph import active_outputs, joint
 
 __all__ = ["Turn", "differentiable", "overwritten", "turn_of"]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.control.counters import counters, limit_of, range_of
+from tracegrad.control.trip_count import counters, limit_of, range_of
 from tracegrad.ir import Graph, Node, Value
 from tracegrad.ops.elementwise.table import add, multiply, subtract
 from tracegrad.ops.indexing.dynamic_slice import counted

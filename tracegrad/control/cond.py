@@ -13,8 +13,8 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Aval
-from tracegrad.control import branch
-from tracegrad.control.values import Recording, inlined, joined, operand, recorded, records_regions
+from tracegrad.control import cond_op as branch
+from tracegrad.control.operands import Recording, inlined, joined, operand, recorded, records_regions
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import not_equal

@@ -26,9 +26,9 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.functional import eager_vjp
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.transforms.custom_call import Call, CustomRule, keep, kept
-from tracegrad.transforms.forward import linear_at, transposing
-from tracegrad.transforms.grad import traced_vjp
+from tracegrad.transforms.jvp_function import linear_at, transposing
 from tracegrad.transforms.opaque import OpaqueFunction
+from tracegrad.transforms.vjp_function import traced_vjp
 
 __all__ = ["custom_jvp", "custom_vjp"]
 

@@ -27,7 +27,7 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.text_conversions import require_none_read
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.world.memoized_results import require_not_remembered
-from tracegrad.transforms.written import Copies
+from tracegrad.transforms.container_writeback import Copies
 
 __all__ = [
     "Arguments", "FlatCall", "FlatFunction", "Tape", "as_tensors", "calling", "inlined", "is_array", "node_of",

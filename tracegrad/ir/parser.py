@@ -26,7 +26,7 @@ import numpy as np
 from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.printing import NAME, to_text
+from tracegrad.ir.printer import NAME, to_text
 from tracegrad.ops.core.op import Several
 from tracegrad.ops.core.result import op_named, result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracegrad.ir import Graph
-from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.jvp_graph import pushed
 
 __all__ = ["pushed_turn"]
 

@@ -28,7 +28,17 @@ from tracegrad.ops.shape.linear import full, zeros_like
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.sources.describe import Description
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.transforms.flat import FlatCall, FlatFunction, Tape, calling, is_array, on_tape, part_of, recorded, what
+from tracegrad.transforms.flat_function import (
+    FlatCall,
+    FlatFunction,
+    Tape,
+    calling,
+    is_array,
+    on_tape,
+    part_of,
+    recorded,
+    what,
+)
 
 __all__ = ["Point", "jvp", "linear", "linear_at", "transposing"]
 

@@ -25,9 +25,9 @@ from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.value_guards import ValueGuard
 from tracegrad.trace.driver.region import emitted
 from tracegrad.trace.sources.describe import describe
-from tracegrad.transforms import forward
-from tracegrad.transforms import grad as reverse
-from tracegrad.transforms.flat import FlatCall, inlined
+from tracegrad.transforms import jvp_function as forward
+from tracegrad.transforms import vjp_function as reverse
+from tracegrad.transforms.flat_function import FlatCall, inlined
 from tracegrad.transforms.partition import between, partition
 
 __all__ = ["Half", "linearized", "pulled", "pulled_again"]

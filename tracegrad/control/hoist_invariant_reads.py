@@ -4,9 +4,9 @@ Elimination takes multiples of row `k` from the rows below it: `A[i] -= A[i, k] 
 writes row `k`, so each reads what was there before the first. Read inside, it would be kept for the derivative in each
 turn, and a turn would have to be careful not to write what it still reads.
 
-A window is read before if its place is the same in all turns, and it is known (`tracegrad.control.places`) to be apart
-from all that any turn writes. A loop of no turn would not have read it, and the place may be anything then: it is moved
-into the array, where it is not known to be in it.
+A window is read before if its place is the same in all turns, and it is known (`tracegrad.control.index_ranges`) to be
+apart from all that any turn writes. A loop of no turn would not have read it, and the place may be anything then: it is
+moved into the array, where it is not known to be in it.
 
 So are small parts of arrays that no turn writes: the derivative of a turn adds to the part then, and not to the array.
 """
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.control.places import Distances, Window, distances, extents, inside_of, window_at, within
-from tracegrad.control.updates import Updates
+from tracegrad.control.index_ranges import Distances, Window, distances, extents, inside_of, window_at, within
+from tracegrad.control.write_sets import Updates
 from tracegrad.ir import Graph, Node, Value
 from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice

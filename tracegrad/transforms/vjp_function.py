@@ -26,7 +26,7 @@ from tracegrad.ops.shape.linear import full, zeros_like
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.sources.describe import Description, describe, signature_of
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.transforms.flat import (
+from tracegrad.transforms.flat_function import (
     FlatCall,
     FlatFunction,
     Tape,

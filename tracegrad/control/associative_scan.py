@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.control.values import concatenated, inlined, stacked
+from tracegrad.control.operands import concatenated, inlined, stacked
 from tracegrad.errors import ShapeError, located
 from tracegrad.ops.core.op import Carrier, normalize_axis
 from tracegrad.ops.shape.linear import flip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.control.places import Distances, Window, distances, inside_of, window_at
+from tracegrad.control.index_ranges import Distances, Window, distances, inside_of, window_at
 from tracegrad.ir import Node
 from tracegrad.ops.core.forms import Branch, Repeat, While
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice

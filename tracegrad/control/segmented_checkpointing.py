@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.regions import row_of
-from tracegrad.control.repeat import scan
+from tracegrad.control.region_ops import row_of
+from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.logs import log
 from tracegrad.ops.shape.linear import concatenate, reshape, slice

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tracegrad.errors import ShapeError
-from tracegrad.tree.kinds import KINDS, LEAF_KIND, Children, Kind, fixed, kind_of, unordered
+from tracegrad.tree.registry import KINDS, LEAF_KIND, Children, Kind, fixed, kind_of, unordered
 
 __all__ = [
     "TreeDef",

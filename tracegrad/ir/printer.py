@@ -1,4 +1,4 @@
-"""How a graph prints; `tracegrad.ir.text` has the grammar and the parser."""
+"""How a graph prints; `tracegrad.ir.parser` has the grammar and the parser."""
 
 from __future__ import annotations
 

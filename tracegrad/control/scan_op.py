@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
-from tracegrad.control.forward import pushed_turn
-from tracegrad.control.regions import as_batches, require, row_of, rows, run_region, turn_for_batch
+from tracegrad.control.loop_jvp import pushed_turn
+from tracegrad.control.region_ops import as_batches, require, row_of, rows, run_region, turn_for_batch
 from tracegrad.ir import Graph, build, turns
 from tracegrad.ops.core.forms import Repeat
 from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
-from tracegrad.control.forward import pushed_turn
-from tracegrad.control.regions import as_batches, require, run_region, turn_for_batch
+from tracegrad.control.loop_jvp import pushed_turn
+from tracegrad.control.region_ops import as_batches, require, run_region, turn_for_batch
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build, turns
 from tracegrad.ir.batch import batched

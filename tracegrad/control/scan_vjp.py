@@ -1,8 +1,9 @@
 """The derivative of `scan` in reverse mode: a loop that runs from the end, over what the turns have kept.
 
-Where that would be more than `settings.loop_memory`, the loop is divided in segments (`tracegrad.control.segments`):
-the carries at the beginning of each are kept, and the derivative is a loop over segments, from the last one, whose body
-runs the turns of a segment again and then their derivative. It adds up in the same order as that of the whole loop.
+Where that would be more than `settings.loop_memory`, the loop is divided in segments
+(`tracegrad.control.segmented_checkpointing`): the carries at the beginning of each are kept, and the derivative is a
+loop over segments, from the last one, whose body runs the turns of a segment again and then their derivative. It adds
+up in the same order as that of the whole loop.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.counters import with_room
-from tracegrad.control.regions import row_of, run_region
-from tracegrad.control.repeat import scan
-from tracegrad.control.reverse import Turn, accumulated, next_cotangents, overwritten, turn_of
-from tracegrad.control.segments import Sizes, division, in_blocks, joined, segmented
+from tracegrad.control.loop_vjp import Turn, accumulated, next_cotangents, overwritten, turn_of
+from tracegrad.control.region_ops import row_of, run_region
+from tracegrad.control.scan_op import scan
+from tracegrad.control.segmented_checkpointing import Sizes, division, in_blocks, joined, segmented
+from tracegrad.control.trip_count import with_room
 from tracegrad.ir import Graph, build
 from tracegrad.ops.shape.linear import reshape, zeros_like
 
