@@ -15,7 +15,7 @@ from tracegrad.errors import UnsupportedError
 from tracegrad.torch import functions  # noqa: F401  registers the functions
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape.factories import ones, tensor
-from tracegrad.torch.tape.tape import Node, next_number
+from tracegrad.torch.tape.node import Node, next_number
 from tracegrad.torch.tape.tensor import of_array
 
 RNG = np.random.default_rng(11)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.torch.face import NAMES
+from tracegrad.torch.exports import NAMES
 from tracegrad.torch.functions.out import with_out
 from tracegrad.torch.functions.registry import METHODS
 from tracegrad.torch.tape import factories

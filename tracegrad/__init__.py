@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from tracegrad.audit import check
     from tracegrad.pictures import visualize
     from tracegrad.torch import array_api, autograd, cuda, linalg, nn, optim, special
-    from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+    from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
         enable_grad,
         inference_mode,
@@ -173,7 +173,7 @@ _find, _names = later.names(
         "opaque": "tracegrad.transforms.opaque",
         "visualize": "tracegrad.pictures",
     },
-    others="tracegrad.torch.face",
+    others="tracegrad.torch.exports",
 )
 
 

@@ -58,8 +58,8 @@ from tracegrad.errors import VerifyError as VerifyError
 from tracegrad.pictures import visualize as visualize
 from tracegrad.settings import disable_jit as disable_jit
 from tracegrad.settings import settings as settings
-from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
-from tracegrad.torch.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
+from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
+from tracegrad.torch.autograd.anomaly_mode import is_anomaly_enabled as is_anomaly_enabled
 from tracegrad.torch.modes import enable_grad as enable_grad
 from tracegrad.torch.modes import inference_mode as inference_mode
 from tracegrad.torch.modes import is_grad_enabled as is_grad_enabled

@@ -12,7 +12,7 @@ from tracegrad import api
 from tracegrad.errors import UnsupportedError, located
 
 if TYPE_CHECKING:
-    from tracegrad.torch.nn.stateless import functional_call, stack_module_state
+    from tracegrad.torch.nn.functional_call import functional_call, stack_module_state
 
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
@@ -158,7 +158,7 @@ def _require_no_randomness(name: str, randomness: str) -> None:
 
 def __getattr__(name: str) -> Any:
     if name in ("functional_call", "stack_module_state"):
-        from tracegrad.torch.nn import stateless
+        from tracegrad.torch.nn import functional_call as stateless
 
         return getattr(stateless, name)
     if name == "functionalize":

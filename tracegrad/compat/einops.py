@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.torch.face import NAMES
+from tracegrad.torch.exports import NAMES
 from tracegrad.torch.tape import Tensor
 
 try:

@@ -19,12 +19,12 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.shape.linear import zeros_like
-from tracegrad.torch.autograd.context import ARRAYS, face_of, like
+from tracegrad.torch.autograd.backward_results import zeros
 from tracegrad.torch.autograd.function import Function, inlined
-from tracegrad.torch.autograd.gradients import zeros
+from tracegrad.torch.autograd.function_ctx import ARRAYS, face_of, like
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.recorded_array import Recorded
 from tracegrad.transforms.custom_call import Call, CustomRule, keep, kept
 from tracegrad.transforms.jvp_function import linear_at, transposing
 from tracegrad.transforms.opaque import OpaqueFunction

@@ -1,7 +1,7 @@
 """`opaque`: functions that no trace can enter, such as those in C, as nodes of graphs.
 
-A call is one of a `Function` (`tracegrad.torch.autograd.opaque`) that has no derivative: where one is wanted, that is
-an error, and a rule around the function (`custom_vjp`, `custom_jvp`) gives it.
+A call is one of a `Function` (`tracegrad.torch.autograd.function_opaque`) that has no derivative: where one is wanted,
+that is an error, and a rule around the function (`custom_vjp`, `custom_jvp`) gives it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.pickling import reference
 from tracegrad.settings import opaque as opaque_package
 from tracegrad.torch.autograd.function import Function
-from tracegrad.torch.autograd.opaque import is_traced, key_of
-from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.autograd.function_opaque import is_traced, key_of
+from tracegrad.torch.tape.recorded_array import Recorded
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.proxies.namespace_proxies import contents
 from tracegrad.trace.proxies.opaque_state import Opaque, State

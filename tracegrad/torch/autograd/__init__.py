@@ -1,7 +1,7 @@
 """What `torch.autograd` offers: derivatives along the eager tape, operations with rules of one's own, and checks."""
 
 from tracegrad.torch.autograd import forward_ad, functional, graph
-from tracegrad.torch.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from tracegrad.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.gradcheck import gradcheck, gradgradcheck
 from tracegrad.torch.autograd.variable import Variable

@@ -14,14 +14,14 @@ from typing import Any
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops import Carrier, Op
 from tracegrad.ops.core.op import lead
-from tracegrad.torch.autograd.context import FunctionCtx
-from tracegrad.torch.autograd.in_graph import call_in_graph
-from tracegrad.torch.autograd.on_tape import FunctionNode, call_on_tape
-from tracegrad.torch.autograd.once import once_differentiable
-from tracegrad.torch.autograd.opaque import is_traced, opaque_backward, opaque_forward
+from tracegrad.torch.autograd.function_ctx import FunctionCtx
+from tracegrad.torch.autograd.function_in_trace import call_in_graph
+from tracegrad.torch.autograd.function_on_tape import FunctionNode, call_on_tape
+from tracegrad.torch.autograd.function_opaque import is_traced, opaque_backward, opaque_forward
+from tracegrad.torch.autograd.once_differentiable import once_differentiable
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.torch.tape.traced import entered
+from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.traced_tensor import entered
 
 __all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
 

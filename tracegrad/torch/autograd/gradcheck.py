@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.settings import compiled_at_once
-from tracegrad.torch.autograd.comparison import (
+from tracegrad.torch.autograd.gradcheck_compare import (
     SEED,
     Check,
     Function,
@@ -20,7 +20,7 @@ from tracegrad.torch.autograd.comparison import (
     random_cotangent,
     requires,
 )
-from tracegrad.torch.autograd.forward_check import ForwardCheck
+from tracegrad.torch.autograd.gradcheck_forward import ForwardCheck
 from tracegrad.torch.tape import engine
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
@@ -49,7 +49,7 @@ def gradcheck(
 
     `inputs` is a Tensor, or a tuple or list of Tensors and whatever else `func` takes; checked are those that require
     grad, which should be float64 or complex128 (a warning says so). `func` gives a Tensor or several. A complex
-    function is checked as two real ones, see `differences.py`. Elements agree if they differ by at most
+    function is checked as two real ones, see `finite_differences.py`. Elements agree if they differ by at most
     `atol + rtol * abs(difference)`. Also checked: that two backward passes agree to `nondet_tol`; that cotangents of
     zero give gradients of zero, and absent ones as well unless `check_undefined_grad=False`; with `check_grad_dtypes`,
     that gradients have the dtype of their input; with `check_batched_grad`, that `is_grads_batched` gives what

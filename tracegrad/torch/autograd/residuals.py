@@ -17,8 +17,8 @@ from tracegrad import tree
 from tracegrad.avals import SUPPORTED, Aval
 from tracegrad.locks import new_lock
 from tracegrad.ops.core.dispatch import Carrier
-from tracegrad.torch.autograd.context import FunctionCtx
-from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.autograd.function_ctx import FunctionCtx
+from tracegrad.torch.tape.recorded_array import Recorded
 from tracegrad.torch.tape.tensor import of_array
 
 __all__ = ["Residuals"]

@@ -34,8 +34,8 @@ from tracegrad.ops.elementwise.table import tanh as tanh_of
 from tracegrad.ops.nn import activations
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import floating, in_floats, is_whole
 from tracegrad.torch.functions.dims import dim_of, one, size_error, type_name
+from tracegrad.torch.functions.operands import floating, in_floats, is_whole
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import FUNCTIONS
 

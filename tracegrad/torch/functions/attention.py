@@ -14,8 +14,8 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import softmax
-from tracegrad.torch.functions.arguments import as_node, in_floats
-from tracegrad.torch.functions.noise import dropout
+from tracegrad.torch.functions.dropout import dropout
+from tracegrad.torch.functions.operands import as_node, in_floats
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import FUNCTIONS
 

@@ -19,8 +19,8 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import concatenate, reshape
-from tracegrad.torch.functions.arguments import as_node, in_floats, is_whole
 from tracegrad.torch.functions.dims import integers, lengths, size_error
+from tracegrad.torch.functions.operands import as_node, in_floats, is_whole
 from tracegrad.torch.functions.promotion import require_one_dtype
 
 __all__ = [

@@ -27,8 +27,8 @@ from tracegrad.ops.elementwise.table import (
 )  # fmt: skip
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum, reshape, stop_gradient, unreduce
-from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.dims import dim_of, one, size_error
+from tracegrad.torch.functions.operands import as_node
 from tracegrad.torch.functions.reductions import axes_of, reduced
 from tracegrad.torch.functions.registry import FUNCTIONS, function
 from tracegrad.torch.functions.return_types import return_type

@@ -20,7 +20,6 @@ from tracegrad.ops.reduce import scans
 from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.stack_split import stack
-from tracegrad.torch.functions.arguments import of_one_kind
 from tracegrad.torch.functions.dims import (
     broadcast_shapes,
     dim_of,
@@ -30,6 +29,7 @@ from tracegrad.torch.functions.dims import (
     size_error,
     type_name,
 )
+from tracegrad.torch.functions.operands import of_one_kind
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, method
 from tracegrad.torch.functions.shapes import expanded

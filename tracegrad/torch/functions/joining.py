@@ -16,8 +16,8 @@ from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promo
 from tracegrad.ops.core.op import bind, one_node
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape import stack_split as pieces
-from tracegrad.torch.functions.arguments import alike, of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
+from tracegrad.torch.functions.operands import alike, of_one_kind
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, method
 

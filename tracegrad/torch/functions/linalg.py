@@ -22,16 +22,16 @@ from tracegrad.ops.elementwise.table import equal, multiply, square, subtract, w
 from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
-from tracegrad.torch.functions.arguments import in_floats
-from tracegrad.torch.functions.complex_numbers import conj
+from tracegrad.torch.functions.complex import conj
 from tracegrad.torch.functions.dims import copied, dim_of, one, size_error
 from tracegrad.torch.functions.matrix_errors import LinAlgError, factors
 from tracegrad.torch.functions.norms import cond, matrix_norm, norm, vector_norm
-from tracegrad.torch.functions.parts import diagonal as _diagonal
+from tracegrad.torch.functions.operands import in_floats
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function, with_aliases
 from tracegrad.torch.functions.return_types import return_type
-from tracegrad.torch.functions.unfolded import tensorinv, tensorsolve, vander
+from tracegrad.torch.functions.slicing import diagonal as _diagonal
+from tracegrad.torch.functions.tensor_equations import tensorinv, tensorsolve, vander
 
 __all__ = [
     "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",

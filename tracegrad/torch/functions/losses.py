@@ -29,8 +29,8 @@ from tracegrad.ops.nn import activations, losses
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import cast, reduce_sum, reshape
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import alike, as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.dims import lengths, one, size_error, type_name
+from tracegrad.torch.functions.operands import alike, as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.special import xlogy
 

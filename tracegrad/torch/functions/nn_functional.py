@@ -47,7 +47,6 @@ from tracegrad.torch.functions.activations import (
 )  # fmt: skip
 from tracegrad.torch.functions.activations import sigmoid_ as sigmoid
 from tracegrad.torch.functions.activations import tanh_ as tanh
-from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.attention import (
     pairwise_distance,
     pixel_shuffle,
@@ -63,8 +62,9 @@ from tracegrad.torch.functions.convolution import (
     conv_transpose3d,
 )
 from tracegrad.torch.functions.dims import integers, one, size_error
+from tracegrad.torch.functions.dropout import dropout, dropout1d, dropout2d, dropout3d
 from tracegrad.torch.functions.extrema import amax, amin
-from tracegrad.torch.functions.layers import embedding, linear
+from tracegrad.torch.functions.linear_layers import embedding, linear
 from tracegrad.torch.functions.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -77,7 +77,7 @@ from tracegrad.torch.functions.losses import (
     nll_loss,
     smooth_l1_loss,
 )
-from tracegrad.torch.functions.margins import (
+from tracegrad.torch.functions.margin_losses import (
     cosine_embedding_loss,
     gaussian_nll_loss,
     hinge_embedding_loss,
@@ -86,8 +86,7 @@ from tracegrad.torch.functions.margins import (
     soft_margin_loss,
     triplet_margin_loss,
 )
-from tracegrad.torch.functions.multi_head import multi_head_attention_forward
-from tracegrad.torch.functions.noise import dropout, dropout1d, dropout2d, dropout3d
+from tracegrad.torch.functions.multi_head_attention import multi_head_attention_forward
 from tracegrad.torch.functions.normalization import (
     batch_norm,
     group_norm,
@@ -97,6 +96,7 @@ from tracegrad.torch.functions.normalization import (
     normalize,
     rms_norm,
 )
+from tracegrad.torch.functions.operands import as_node
 from tracegrad.torch.functions.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,

@@ -14,9 +14,9 @@ from tracegrad.ops.elementwise.table import add, divide, multiply, power, rsqrt,
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, stop_gradient, unreduce
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import as_node, floating
 from tracegrad.torch.functions.convolution import padded_by
 from tracegrad.torch.functions.dims import integers, lengths, one, size_error
+from tracegrad.torch.functions.operands import as_node, floating
 from tracegrad.torch.functions.out import store
 from tracegrad.torch.functions.pointwise import clamp_min
 from tracegrad.torch.functions.promotion import require_one_dtype

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
-from tracegrad.torch.functions import parts, shapes  # noqa: F401  (they register the methods)
+from tracegrad.torch.functions import slicing as parts  # noqa: F401  (they register the methods)
 from tracegrad.torch.functions.dims import one
 from tracegrad.torch.functions.registry import METHODS
 

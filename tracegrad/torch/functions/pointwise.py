@@ -36,9 +36,9 @@ from tracegrad.ops.elementwise.table import (
     where,
 )  # fmt: skip
 from tracegrad.ops.nn import activations
-from tracegrad.torch.functions.arguments import as_node, counted, floating, in_floats, is_number, pair
-from tracegrad.torch.functions.complex_numbers import sign_of_real
+from tracegrad.torch.functions.complex import sign_of_real
 from tracegrad.torch.functions.dims import copied, one
+from tracegrad.torch.functions.operands import as_node, counted, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import ONE_OP, function
 

@@ -1,7 +1,7 @@
 """Pooling over one, two or three dimensions, and its inverse, with PyTorch's signatures.
 
 Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number or one for each
-dimension. Pooling is a reduction over the places of a window, as `convolution.py` has them.
+dimension. Pooling is a reduction over the places of a window, as `conv.py` has them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.records import record
 from tracegrad.torch.functions.activations import relu
-from tracegrad.torch.functions.arguments import as_node, floating
 from tracegrad.torch.functions.convolution import Sizes, for_each, padded_by, windows_of, with_batch
 from tracegrad.torch.functions.dims import integers, lengths, size_error
-from tracegrad.torch.functions.writing import written
+from tracegrad.torch.functions.index_update import written
+from tracegrad.torch.functions.operands import as_node, floating
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",

@@ -30,9 +30,9 @@ from tracegrad.ops.elementwise.table import (
 )  # fmt: skip
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum
-from tracegrad.torch.functions.arguments import as_node, floating, in_floats
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm
+from tracegrad.torch.functions.operands import as_node, floating, in_floats
 from tracegrad.torch.functions.promotion import accumulator
 from tracegrad.torch.functions.registry import FUNCTIONS, function
 

@@ -12,11 +12,11 @@ from tracegrad.ops.core.op import named
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.special import scipy_special as special
-from tracegrad.torch.functions.arguments import as_node, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.operands import as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.pointwise import of_one
 from tracegrad.torch.functions.reductions import log_softmax, logsumexp, softmax
 from tracegrad.torch.functions.registry import FUNCTIONS, function
-from tracegrad.torch.functions.scipys import (
+from tracegrad.torch.functions.special_scipy import (
     airy_ai,
     bessel_j0,
     bessel_j1,

@@ -31,10 +31,10 @@ from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.reduce import sorting
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import cast, reduce_sum, reshape, stop_gradient
-from tracegrad.torch.functions.arguments import as_node, floating, is_number
 from tracegrad.torch.functions.dims import dim_of, lengths, one, size_error
 from tracegrad.torch.functions.extrema import median_of, picked_along
 from tracegrad.torch.functions.norms import vector_norm
+from tracegrad.torch.functions.operands import as_node, floating, is_number
 from tracegrad.torch.functions.promotion import require_one_dtype
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.return_types import return_type

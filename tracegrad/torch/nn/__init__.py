@@ -3,33 +3,33 @@
 from tracegrad.torch.nn import (
     activation,
     attention,
-    containers,
-    convolution,
     dropout,
     functional,
     init,
     linear,
-    losses,
     normalization,
     pooling,
-    recurrent,
-    shapes,
     transformer,
     utils,
 )
+from tracegrad.torch.nn import container as containers
+from tracegrad.torch.nn import conv as convolution
+from tracegrad.torch.nn import loss as losses
+from tracegrad.torch.nn import reshaping as shapes
+from tracegrad.torch.nn import rnn as recurrent
 from tracegrad.torch.nn.activation import *  # noqa: F403
 from tracegrad.torch.nn.attention import *  # noqa: F403
-from tracegrad.torch.nn.containers import *  # noqa: F403
-from tracegrad.torch.nn.convolution import *  # noqa: F403
+from tracegrad.torch.nn.container import *  # noqa: F403
+from tracegrad.torch.nn.conv import *  # noqa: F403
 from tracegrad.torch.nn.dropout import *  # noqa: F403
 from tracegrad.torch.nn.linear import *  # noqa: F403
-from tracegrad.torch.nn.losses import *  # noqa: F403
+from tracegrad.torch.nn.loss import *  # noqa: F403
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.normalization import *  # noqa: F403
 from tracegrad.torch.nn.parameter import Buffer, Parameter
 from tracegrad.torch.nn.pooling import *  # noqa: F403
-from tracegrad.torch.nn.recurrent import *  # noqa: F403
-from tracegrad.torch.nn.shapes import *  # noqa: F403
+from tracegrad.torch.nn.reshaping import *  # noqa: F403
+from tracegrad.torch.nn.rnn import *  # noqa: F403
 from tracegrad.torch.nn.transformer import *  # noqa: F403
 
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "utils"]

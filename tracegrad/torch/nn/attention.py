@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.torch.functions.multi_head import attention_in_batches
+from tracegrad.torch.functions.multi_head_attention import attention_in_batches
 from tracegrad.torch.nn.init import xavier_normal_, xavier_uniform_, zeros_
 from tracegrad.torch.nn.linear import Linear
 from tracegrad.torch.nn.module import Module

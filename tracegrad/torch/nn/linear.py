@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.errors import UnsupportedError
 from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.products import einsum
+from tracegrad.torch.functions.matmul import einsum
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module

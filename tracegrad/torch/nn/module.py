@@ -1,7 +1,7 @@
 """Modules: functions with parameters, buffers and modules inside, as PyTorch has them.
 
 `Module` is what users derive from. It keeps three tables, of parameters, buffers and submodules, which attributes are
-sorted into as they are set; what goes through them is in `walks.py`, what is read from files and written to them in
+sorted into as they are set; what goes through them is in `traversal.py`, what is read from files and written to them in
 `state_sources.py`, and what is called beside `forward` in `hooks.py`.
 
 The code of this folder runs in traces as a user's does: a trace sees what it reads and writes.
@@ -16,8 +16,8 @@ from tracegrad.avals import supported
 from tracegrad.torch.functions.formats import check_format
 from tracegrad.torch.nn.hooks import Hooked, called
 from tracegrad.torch.nn.parameter import Buffer, Parameter
-from tracegrad.torch.nn.state import Stateful
-from tracegrad.torch.nn.walks import Walked
+from tracegrad.torch.nn.state_dict import Stateful
+from tracegrad.torch.nn.traversal import Walked
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.conversion import to, type_
 from tracegrad.torch.tape.factories import check_device

@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.torch.functions import nn_functional as F
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.nn.attention import MultiheadAttention
-from tracegrad.torch.nn.containers import ModuleList
+from tracegrad.torch.nn.container import ModuleList
 from tracegrad.torch.nn.dropout import Dropout
 from tracegrad.torch.nn.init import xavier_uniform_
 from tracegrad.torch.nn.linear import Linear

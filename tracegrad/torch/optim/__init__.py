@@ -1,6 +1,7 @@
 """What `torch.optim` offers, and in lower case the same rules as pure functions of pytrees."""
 
 from tracegrad.torch.optim import lr_scheduler, schedules
+from tracegrad.torch.optim.functional import adagrad, adam, adamw, clip_by_global_norm, rmsprop, sgd
 from tracegrad.torch.optim.lbfgs import LBFGS
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.optim.optimizers import (
@@ -16,7 +17,6 @@ from tracegrad.torch.optim.optimizers import (
     RMSprop,
     Rprop,
 )
-from tracegrad.torch.optim.pure import adagrad, adam, adamw, clip_by_global_norm, rmsprop, sgd
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",

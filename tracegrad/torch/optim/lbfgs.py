@@ -10,8 +10,8 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops import Level
 from tracegrad.torch.modes import enable_grad
+from tracegrad.torch.optim.line_search import Point, search
 from tracegrad.torch.optim.optimizer import Optimizer
-from tracegrad.torch.optim.wolfe import Point, search
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.factories import from_numpy
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.torch.optim.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
-from tracegrad.torch.optim.plateau import ReduceLROnPlateau
-from tracegrad.torch.optim.scheduler import LRScheduler, set_rates
+from tracegrad.torch.optim.cyclic_lr import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, set_rates
+from tracegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.torch.optim.optimizer import Optimizer
-from tracegrad.torch.optim.rules import RULES
+from tracegrad.torch.optim.update_rules import RULES
 from tracegrad.torch.tape import Tensor
 
 __all__ = ["ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]

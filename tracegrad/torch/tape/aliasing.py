@@ -13,7 +13,7 @@ import numpy as np
 from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
 from tracegrad.ops.core.op import Op
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.recipe import Recipe
+from tracegrad.torch.tape.composite_trace import Recipe
 
 __all__ = ["as_view", "register", "register_all", "register_parts", "shared", "steps_of"]
 

@@ -37,8 +37,8 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.reduce.reductions import logsumexp, reduce_any, reduce_prod, softmax
 from tracegrad.ops.reduce.scans import cumprod, cumsum
 from tracegrad.ops.shape.linear import flip, full, unreduce
-from tracegrad.torch.tape.saved import Saved
-from tracegrad.torch.tape.tape import Masked, Node, next_number, rewrap
+from tracegrad.torch.tape.node import Masked, Node, next_number, rewrap
+from tracegrad.torch.tape.saved_tensor import Saved
 
 __all__ = ["BENT", "INVERSES", "KEEP_ANSWERS", "pulled_by_answer", "twin_of"]
 

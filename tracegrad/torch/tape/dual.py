@@ -22,8 +22,8 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.shape.linear import broadcast_to, cast, in_dtype, zeros_like
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.recipe import Recipe
-from tracegrad.torch.tape.tape import Dual, next_number
+from tracegrad.torch.tape.composite_trace import Recipe
+from tracegrad.torch.tape.node import Dual, next_number
 
 __all__ = [
     "Level", "converted", "mapped", "paused", "protect", "pushed", "pushed_through", "set_tangent", "tangent_of",

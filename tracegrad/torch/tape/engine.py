@@ -14,9 +14,9 @@ from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.batched import Batched
-from tracegrad.torch.tape.sweep import Edge, Sweep, run
-from tracegrad.torch.tape.tape import AccumulateGrad, GradientEdge, Spec, owned, rewrap, writing
+from tracegrad.torch.tape.backward_pass import Edge, Sweep, run
+from tracegrad.torch.tape.batched_grad import Batched
+from tracegrad.torch.tape.node import AccumulateGrad, GradientEdge, Spec, owned, rewrap, writing
 
 __all__ = ["Edge", "Sweep", "backward", "edge_of", "grad", "run"]
 

@@ -20,9 +20,9 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine
-from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.recorded_array import Recorded
 from tracegrad.torch.tape.tensor import TapeArray, Tensor, WeakArray
-from tracegrad.torch.tape.traced import TracedTensor
+from tracegrad.torch.tape.traced_tensor import TracedTensor
 
 __all__ = ["eager_vjp", "leads_out", "nodes_behind"]
 

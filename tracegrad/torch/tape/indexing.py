@@ -20,7 +20,7 @@ from tracegrad.ops.core.op import Carrier, named, one_node
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing, dual
-from tracegrad.torch.tape.tape import Masked, Node, next_number
+from tracegrad.torch.tape.node import Masked, Node, next_number
 
 __all__ = ["get_item", "set_item"]
 

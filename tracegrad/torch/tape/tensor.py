@@ -22,17 +22,19 @@ from tracegrad.ops.core.op import Carrier, Level
 from tracegrad.ops.shape.linear import cast, fresh, reshape
 from tracegrad.torch.functions.dims import broadcast_shapes, not_real
 from tracegrad.torch.functions.formats import check_format
-from tracegrad.torch.functions.methods import TensorMethods
+from tracegrad.torch.functions.tensor_methods import TensorMethods
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import engine, ndarrays, views
-from tracegrad.torch.tape.becoming import BecomesView, take_shape
+from tracegrad.torch.tape import engine
+from tracegrad.torch.tape import inplace_updates as views
+from tracegrad.torch.tape import numpy_protocol as ndarrays
+from tracegrad.torch.tape.copy_on_write import is_saved, move
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
-from tracegrad.torch.tape.moves import is_saved, move
+from tracegrad.torch.tape.inplace_views import BecomesView, take_shape
+from tracegrad.torch.tape.node import AccumulateGrad, Moving, wrapper
 from tracegrad.torch.tape.printing import format_of, html_of, text_of
-from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.torch.tape.tape import AccumulateGrad, Moving, wrapper
+from tracegrad.torch.tape.recorded_array import Recorded
 
 __all__ = ["TapeArray", "Tensor", "WeakArray", "held", "of_array"]
 

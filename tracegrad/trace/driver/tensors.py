@@ -17,10 +17,11 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.records import record
 from tracegrad.torch.modes import DEFAULT, STATE
-from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
+from tracegrad.torch.tape import Tensor, TracedTensor, engine
+from tracegrad.torch.tape import inplace_updates as views
 from tracegrad.torch.tape.functional import leads_out, nodes_behind
-from tracegrad.torch.tape.tape import Node as TapeNode
-from tracegrad.torch.tape.tape import next_number
+from tracegrad.torch.tape.node import Node as TapeNode
+from tracegrad.torch.tape.node import next_number
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.effects.result_template import Piece

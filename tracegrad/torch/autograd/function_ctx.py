@@ -1,0 +1,147 @@
+"""The context of one call of a `Function`: what its forward pass leaves for its backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.ops import Carrier
+from tracegrad.torch.tape.node import RELEASED, SECOND_TIME, AccumulateGrad, Moving
+from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.saved_tensor import kept
+
+__all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "face_of", "like"]
+
+_new = object.__new__
+ARRAYS = (Carrier, np.ndarray, np.generic)
+NOT_RETURNED = (
+    "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified "
+    "inplace must all be outputs of the Function."
+)
+
+
+class FunctionCtx:
+    """What `forward` (or `setup_context`) and `backward` of a `Function` are given; any attribute can be set on it.
+
+    On a tape it is the state of the node: `grad_fn` has its attributes, and it has the methods of the node.
+    """
+
+    needs_input_grad: tuple[bool, ...] = ()
+    materialize_grads = True
+    to_save: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+    _saved: Any = ()
+    saved_for_forward: tuple[Any, ...] = ()
+    # What `saved_tensors` are while `jvp` runs.
+    _for_forward: tuple[Any, ...] | None = None
+    _node: Callable[[], Any] = staticmethod(lambda: None)
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep arrays (or None) for `backward`, to be read from `saved_tensors`; a later call replaces an earlier one.
+
+        An update in place in between is an error there. TypeError for anything that is not an array.
+        """
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep arrays (or None) for `jvp`, to be read from `saved_tensors` there."""
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Any) -> None:
+        """Say which inputs `forward` updates in place; each must be returned."""
+        self.dirty_tensors = args
+
+    def mark_non_differentiable(self, *args: Any) -> None:
+        """Say which outputs have no derivative; `backward` gets zeros for them."""
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether `backward` gets zeros (the default) or None for an output that nothing depends on."""
+        self.materialize_grads = value
+
+    @property
+    def has_node(self) -> bool:
+        """Whether the call is recorded on a tape."""
+        return self._node() is not None
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved; RuntimeError once it is freed, or if an update in place has changed it."""
+        if self._for_forward is not None:
+            return self._for_forward
+        if self._saved is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        return tuple([x.unpack(self._node()) if x.__class__ is SavedTensor else x for x in self._saved])
+
+    def __getattr__(self, name: str) -> Any:
+        node = None if name.startswith("__") else self._node()
+        if node is None or not hasattr(type(node), name):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+        return getattr(node, name)
+
+    def checked(self, allowed: tuple[type, ...]) -> None:
+        """TypeError for an argument of the methods above that is no array."""
+        for k, x in enumerate(self.to_save):
+            if x is not None and not isinstance(x, allowed):
+                text = f"save_for_backward can only save variables, but argument {k} is of type {type(x).__name__}"
+                raise TypeError(located(text))
+        for name, given in (
+            ("mark_dirty can only accept variables", self.dirty_tensors),
+            ("mark_non_differentiable only accepts variable arguments", self.non_differentiable),
+        ):
+            for k, x in enumerate(given):
+                if not isinstance(x, allowed):
+                    raise RuntimeError(located(f"{name}, but argument {k} is of type {type(x).__name__}"))
+
+
+class SavedTensor:
+    """A value of the tape that a node keeps, of the class `face`: with the edge that led to it, or the number of the
+    output of the node that it is (-1: it is none)."""
+
+    __slots__ = ("edge", "face", "number", "saved")
+
+    def __init__(self, x: Recorded, edge: Any, number: int):
+        if x._counter is None:
+            text = "Inference tensors cannot be saved for backward. Please do not track backward or do not use them."
+            raise RuntimeError(located(text))
+        self.saved, self.edge, self.number, self.face = kept(x), edge, number, face_of(x)
+
+    def unpack(self, node: Any) -> Any:
+        """The value, on the tape."""
+        return self.saved.sharing(self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node))
+
+    def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        """Keep what `pack` makes of the value instead."""
+        self.saved.pack(self._shown(self.saved.array, node), pack, unpack)
+
+    def _shown(self, array: Any, node: Any) -> Any:
+        edge = self._edge(node)
+        moving = array.dual if array.__class__ is Moving else None
+        if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
+            return edge.variable
+        return like(self.face, array, edge)
+
+    def _edge(self, node: Any) -> Any:
+        if self.number < 0:
+            return self.edge
+        return (node, self.number) if self.number else node
+
+
+def face_of(x: Any) -> Any:
+    """The class of the values that stand for `x`: a Python number's is another than that of its results."""
+    return type(x) if x.weak else type(x)._face
+
+
+def like(face: Any, array: Any, edge: Any) -> Any:
+    """A value of a face of recorded arrays, that `edge` leads to."""
+    out = _new(face)
+    if array.__class__ is Moving:
+        array, out._dual = array.array, array.dual
+    out.array, out._counter = array, [0]
+    if edge:
+        out._requires, out._edge = True, edge
+    return out

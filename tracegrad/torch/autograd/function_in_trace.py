@@ -1,0 +1,192 @@
+"""Calls of a `Function` on traced arrays: its forward pass is recorded, and its derivative where one is taken.
+
+The nodes of the forward pass are like any others, but no derivative flows through them: the outputs leave them through
+`custom_call`, and derivatives go to the rule of the call (`tracegrad.ops.calls.custom_call`). What is saved is
+connected with the inputs and outputs as callers see them, so that a derivative of the derivative is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.ops import Carrier
+from tracegrad.ops.calls.custom_call import custom_call
+from tracegrad.ops.shape.linear import cast, stop_gradient
+from tracegrad.torch.autograd.backward_results import Inputs, zeros
+from tracegrad.torch.autograd.function_ctx import ARRAYS, NOT_RETURNED, FunctionCtx
+from tracegrad.torch.tape.node import Spec
+from tracegrad.torch.tape.recorded_array import Recorded
+
+__all__ = ["call_in_graph"]
+
+
+class FunctionRule:
+    """The derivative of one call; `specs` are those of what `forward` returned (None: not an array)."""
+
+    chooses = True  # `backward` finds in `ctx.needs_input_grad` which arguments want cotangents
+
+    def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs, specs: Sequence[Spec | None], like: Any):
+        self.cls, self.context, self.inputs, self.specs, self.like = cls, context, inputs, specs, like
+
+    def __repr__(self) -> str:
+        return repr(self.cls.__name__)
+
+    def pull(
+        self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...], wanted: Any = None
+    ) -> Sequence[Any]:
+        if wanted is not None:
+            places = {self.inputs.places[i] for i in wanted}
+            self.context.needs_input_grad = tuple([k in places for k in range(self.inputs.number)])
+        supply = iter(cotangents)
+        given = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
+        result = self.cls.pulled(self.context, given)
+        floating = [x.dtype.kind in "fc" for x in inputs]
+        found = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
+        return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(found, inputs)]
+
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        given: list[Any] = [None] * self.inputs.number
+        for k, spec, t in zip(self.inputs.places, self.inputs.specs, tangents):
+            given[k] = self._given(spec, t) if spec.dtype.kind in "fc" else None
+        result = self.cls.pushed(self.context, given)
+        found = result if isinstance(result, tuple) else (result,)
+        if len(found) != len(self.specs):
+            text = f"{self.cls.__name__}.jvp returned {len(found)} tangents for {len(self.specs)} outputs"
+            raise RuntimeError(located(text))
+        moved = [t for t, spec in zip(found, self.specs) if spec is not None]
+        return [self._fitted(t, y) for t, y in zip(moved, outputs)]
+
+    def _fitted(self, t: Any, output: Any) -> Any:
+        """A tangent that the rule returned, as one of this output."""
+        if t is None or output.dtype.kind not in "fc":
+            return None
+        t = output._lift(np.asarray(t)[()] if is_literal(t) else _array(t))
+        if t.shape != output.shape:
+            text = (
+                f"{self.cls.__name__}.jvp returned a tangent of shape {t.shape} for an output of shape {output.shape}"
+            )
+            raise ShapeError(located(text))
+        return t if t.dtype == output.dtype else cast(t, dtype=output.dtype.name)
+
+    def batched(self, size: int) -> FunctionRule:
+        raise UnsupportedError(located(f"a call of {self.cls.__name__} outside of the function that vmap maps"))
+
+    def _given(self, spec: Spec, ct: Any) -> Any:
+        if ct is not None:
+            return _as(self.like, ct._alias() if isinstance(ct, Carrier) else ct)  # type: ignore[attr-defined]
+        return _as(self.like, zeros(spec)) if self.context.materialize_grads else None
+
+
+def _array(x: Any) -> Any:
+    """The array of a Tensor; others as they are."""
+    return x.array if isinstance(x, Recorded) else x
+
+
+def _as(like: Any, array: Any) -> Any:
+    """An array as a Tensor where `like` is one."""
+    return like._like(array) if isinstance(like, Recorded) else array
+
+
+def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
+    """The result of `cls.apply(*args)`, where some arguments are values of a graph, or Tensors that hold them."""
+    places = [k for k, x in enumerate(args) if isinstance(x, Carrier)]
+    inputs = [_array(args[k]) for k in places]
+    context: FunctionCtx = cls._context_cls()
+    context.needs_input_grad = tuple([k in places and args[k].dtype.kind in "fc" for k in range(len(args))])
+    stopped = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
+    inside = [_as(args[k], x) for k, x in zip(places, stopped)]
+    given = list(args)
+    for k, x in zip(places, inside):
+        given[k] = x
+    before = [x.node for x in stopped]
+    result = cls.computed(context, tuple(given))
+    context.checked(ARRAYS)
+    given_back = result if isinstance(result, tuple) else (result,)
+    dirty = {id(x) for x in context.dirty_tensors}
+    if not dirty <= {id(x) for x in given_back}:
+        raise RuntimeError(located(NOT_RETURNED))
+    for k, x, node in zip(places, inside, before):
+        if _array(x).node is not node and id(x) not in dirty:
+            text = f"{cls.__name__}.forward updates argument {k} in place; say ctx.mark_dirty, or copy it first"
+            raise UnsupportedError(located(text))
+    owner_array = _array(owner)
+    outputs = [owner_array._lift(x) if isinstance(x, np.ndarray | np.generic) else _array(x) for x in given_back]
+    specs = [Spec(x.aval.shape, x.aval.dtype) if isinstance(x, Carrier) else None for x in outputs]
+    numbers = not isinstance(owner, Recorded)
+    rule = FunctionRule(cls, context, Inputs.of(args, places, numbers), specs, owner)
+    pairs = [(x, k) for k, x in enumerate(inside) if id(x) not in dirty]
+    call = GraphCall(rule, args, given_back, outputs, pairs)
+    shown = [_as(y, x) if isinstance(x, Carrier) else x for x, y in zip(_shown(call, inputs), given_back)]
+    for k, x, real in zip(places, inside, inputs):
+        if id(x) in dirty:
+            real._assign(_array(next(z for y, z in zip(given_back, shown) if y is x)))
+            shown = [args[k] if y is x else z for y, z in zip(given_back, shown)]
+    return tuple(shown) if isinstance(result, tuple) else shown[0]
+
+
+class GraphCall:
+    """A call and its rule; `given` is what `forward` returned, `outputs` the same in the graph, `inside` the arguments
+    that it was given and their numbers among the inputs."""
+
+    def __init__(
+        self, rule: FunctionRule, args: Sequence[Any], given: Sequence[Any], outputs: Sequence[Any], inside: Any
+    ):
+        self.rule, self.given, self.outputs, self.inside = rule, given, outputs, inside
+        self.kept = dict(vars(rule.context))
+        self.name = rule.cls.__name__
+        # Calls with equal keys have equal rules.
+        kinds = [(x.aval, x.weak) if isinstance(x, Carrier) else _hashable(x) for x in args]
+        self.key = rule.cls, tuple(kinds)
+
+    def connect(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Save what is to be saved, with the results and inputs as callers see them in the place of those that no
+        derivative flows through."""
+        context, kept = self.rule.context, self.kept
+        known = {id(x): _as(x, y) for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
+        known |= {id(x): _as(x, inputs[k]) for x, k in self.inside}
+        context._saved = [known.get(id(x), x) for x in kept.get("to_save", ())]
+        context.to_save = ()
+        for name, x in kept.items():
+            if id(x) in known:
+                setattr(context, name, known[id(x)])
+
+    def pull(self, cotangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The rule, connected with these results and inputs."""
+        self.connect(results, inputs)
+        return list(self.rule.pull(cotangents, results, tuple(inputs)))
+
+    def push(self, tangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The rule for tangents, connected with these results and inputs."""
+        self.connect(results, inputs)
+        return list(self.rule.push(tangents, results, tuple(inputs)))
+
+
+def _hashable(x: Any) -> Any:
+    try:
+        return type(x), hash(x), x
+    except TypeError:
+        return type(x), id(x)
+
+
+def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs as the caller gets them."""
+    constant = {id(x) for x in call.rule.context.non_differentiable}
+    arrays = [x for x in call.outputs if isinstance(x, Carrier)]
+    rule, captured = inputs[0]._closed_rule(call, arrays, inputs)
+    results = custom_call(*arrays, *inputs, *captured, count=len(arrays), rule=rule) if arrays else ()
+    fixed = zip(_among(call.outputs, results), call.given, call.outputs)
+    shown = [stop_gradient(x) if id(y) in constant and isinstance(z, Carrier) else x for x, y, z in fixed]
+    shown = [z._weakened(x) if getattr(z, "weak", False) else x for x, z in zip(shown, call.outputs)]
+    call.connect([x for x in shown if isinstance(x, Carrier)], inputs)
+    return shown
+
+
+def _among(outputs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """The outputs with these results in the place of the arrays."""
+    supply = iter(results)
+    return [next(supply) if isinstance(x, Carrier) else x for x in outputs]

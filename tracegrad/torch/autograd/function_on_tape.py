@@ -1,0 +1,268 @@
+"""Calls of a `Function` on the eager tape: one node each, whose backward pass is the function's."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops.shape.linear import reshape
+from tracegrad.torch.autograd.backward_results import Inputs, zeros
+from tracegrad.torch.autograd.function_ctx import ARRAYS, NOT_RETURNED, FunctionCtx, SavedTensor, like
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape import inplace_updates as views
+from tracegrad.torch.tape.dual import paused, set_tangent, tangent_of
+from tracegrad.torch.tape.node import RELEASED, Node, Spec, next_number, unmasked
+from tracegrad.torch.tape.recorded_array import Recorded
+
+__all__ = ["FunctionNode", "call_on_tape"]
+
+_new = object.__new__
+# What the tape keeps on a node; attributes that users set go to the context.
+_set = object.__setattr__
+
+
+class FunctionNode(Node):
+    """One call of a `Function`: an edge for each array among its arguments. `specs` are those of the outputs (None: not
+    an array); cotangents are given to `backward` as values of the class `face`."""
+
+    __slots__ = ("context", "count", "face", "inputs", "specs")
+    several = True
+    _forward_cls: Any
+    context: FunctionCtx
+    count: int
+    inputs: Inputs
+    specs: Sequence[Spec | None]
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        context = self.context
+        given = [self._given(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
+        result = self._forward_cls.pulled(context, given)
+        found = self.inputs.cotangents(self.name(), result, self.edges)
+        return found if recording else [x.array if isinstance(x, Recorded) else x for x in found]
+
+    def _given(self, spec: Spec | None, ct: Any, recording: bool) -> Any:
+        if ct is None:
+            if spec is None or not self.context.materialize_grads:
+                return None
+            ct = zeros(spec)
+        elif recording:
+            return unmasked(ct)
+        return like(self.face, np.asarray(unmasked(ct)) if isinstance(ct, np.generic) else unmasked(ct), None)
+
+    def release(self) -> None:
+        if self.context._saved:
+            self.context._saved = RELEASED
+
+    def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        for x in self.context._saved:
+            if x.__class__ is SavedTensor:
+                x.pack(self, pack, unpack)
+
+    # -- what users see ----------------------------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "context":
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+        context = self.context
+        found = vars(context).get(name, self)
+        if found is self:
+            if name.startswith("_") or not hasattr(FunctionCtx, name):
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+            return getattr(context, name)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SLOTS:
+            _set(self, name, value)
+        else:
+            setattr(self.context, name, value)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(k for k in dir(self.context) if not k.startswith("_"))]
+
+    def __repr__(self) -> str:
+        return object.__repr__(self)
+
+
+_SLOTS = frozenset({*Node.__slots__, *FunctionNode.__slots__, "__class__"})
+
+
+def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
+    """The result of `cls.apply(*args)`, with a node if grad mode and an argument ask for one."""
+    places = [k for k, x in enumerate(args) if isinstance(x, Recorded)]
+    inputs = [args[k] for k in places]
+    context: FunctionCtx = cls._context_cls()
+    context.needs_input_grad = tuple([isinstance(x, Recorded) and x._requires for x in args])
+    node = None
+    if STATE.enabled and any(x._requires for x in inputs):
+        node = _node(cls, context, args, places, owner._face)
+    tangents = [tangent_of(x) for x in args] if STATE.level is not None else []
+    mode, STATE.enabled = STATE.enabled, False
+    try:
+        with paused():
+            result = cls.computed(context, args)
+        context.checked(ARRAYS)
+        outputs = result if isinstance(result, tuple) else (result,)
+        call = _Call(context, inputs, node, owner)
+        shown = [call.output(k, x, len(outputs)) for k, x in enumerate(outputs)]
+        call.check_dirty(outputs)
+    finally:
+        STATE.enabled = mode
+    if node is not None:
+        call.complete(outputs, shown)
+        if STATE.unusual:
+            owner._unusually(owner, node)
+    if any(t is not None for t in tangents):
+        _push(cls, context, args, tangents, shown)
+    return tuple(shown) if isinstance(result, tuple) else shown[0]
+
+
+def _push(cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Give the outputs the tangents that the `jvp` of the function returns."""
+    with paused():
+        given = [
+            zeros(x) if t is None and isinstance(x, Recorded) and context.materialize_grads else t
+            for x, t in zip(args, tangents)
+        ]
+        given = [like(type(x)._face, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, given)]
+        found = cls.pushed(context, given)
+    context.saved_for_forward = ()
+    found = found if isinstance(found, tuple) else (found,)
+    if len(found) != len(outputs):
+        raise RuntimeError(
+            located(
+                "Function's jvp returned an invalid number of forward gradients "
+                f"(expected {len(outputs)} but got {len(found)})"
+            )
+        )
+    dirty = {id(x): t for x, t in zip(args, tangents) if any(x is y for y in context.dirty_tensors)}
+    for out, t in zip(outputs, found):
+        if id(out) in dirty and dirty[id(out)] is not None and t is not dirty[id(out)]:
+            raise RuntimeError(located(_NOT_IN_PLACE))
+        if isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in dirty:
+            set_tangent(out, t)
+
+
+_NOT_IN_PLACE = (
+    "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an "
+    "input inplace, then the jvp function must modify the corresponding gradient inplace."
+)
+
+
+def _node(cls: Any, context: FunctionCtx, args: Sequence[Any], places: Sequence[int], face: Any) -> FunctionNode:
+    node: FunctionNode = _new(cls._backward_cls)
+    _set(node, "context", context)
+    _set(node, "face", face)
+    _set(node, "hooks", None)
+    _set(node, "number", next_number())
+    _set(node, "inputs", Inputs.of(args, places, issubclass(face, ArrayMethods)))
+    _set(node, "edges", tuple([args[k]._edge_of() for k in places]))
+    context._node = weakref.ref(node)
+    return node
+
+
+class _Call:
+    """A call whose forward pass has run: what becomes of its outputs."""
+
+    def __init__(self, context: FunctionCtx, inputs: Sequence[Any], node: FunctionNode | None, owner: Recorded):
+        self.context, self.inputs, self.node, self.owner = context, inputs, node, owner
+        self.dirty = {id(x) for x in context.dirty_tensors}
+        self.constant = {id(x) for x in context.non_differentiable}
+        self.given = {id(x) for x in inputs}
+
+    def output(self, k: int, x: Any, count: int) -> Any:
+        """Output `k`, as the caller gets it."""
+        x = self._lifted(x, self.owner) if isinstance(self.owner, ArrayMethods) else x
+        if not isinstance(x, Recorded):
+            return x
+        is_input, is_dirty = id(x) in self.given, id(x) in self.dirty
+        if is_dirty and is_input:
+            views.bump(x)
+        differentiable = self.node is not None and id(x) not in self.constant and x.dtype.kind in "fc"
+        if is_dirty and not is_input:
+            text = (
+                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated "
+                "should be passed to ctx.mark_dirty()."
+            )
+            warnings.warn(located(text), UserWarning, stacklevel=2)
+        if not differentiable:
+            return x if is_dirty or not (is_input or x._requires) else _detached(x) if x._requires else _alias(x)
+        edge = (self.node, k) if k else self.node
+        if is_dirty and is_input:
+            self._rebase(x, edge, count)
+            return x
+        if is_input or (x._requires and x._edge is None):
+            x = _alias(x)
+        x._requires, x._edge = True, edge
+        if x._base is not None:
+            x._kind_of_view = "several" if count > 1 else "custom"
+        return x
+
+    def _lifted(self, x: Any, owner: Any) -> Any:
+        """An output for NumPy code, on the tape: a float that `forward` returned has a derivative too."""
+        if isinstance(x, float | complex) and not isinstance(x, np.generic):
+            return owner._weakened(owner._lift(np.asarray(x)))
+        if not isinstance(x, np.ndarray | np.generic):
+            return x
+        constant = id(x) in self.constant
+        x = owner._lift(x)
+        if constant:
+            self.constant.add(id(x))
+        return x
+
+    def _rebase(self, x: Any, edge: Any, count: int) -> None:
+        """Give `x`, which was updated in place, the history that begins at `edge`."""
+        if x._requires and x._edge is None:
+            raise RuntimeError(located("a leaf Variable that requires grad has been used in an in-place operation."))
+        if x._base is not None and count > 1:
+            raise RuntimeError(located(_VIEW_OF_SEVERAL))
+        assert self.node is not None
+        old = next(e for y, e in zip(self.inputs, self.node.edges) if y is x)
+        views.rebase(x, old, like(type(x)._face, x.array, edge))
+
+    def check_dirty(self, outputs: Sequence[Any]) -> None:
+        """RuntimeError if an input was updated in place and is not returned."""
+        if not self.dirty <= {id(x) for x in outputs}:
+            raise RuntimeError(located(NOT_RETURNED))
+
+    def complete(self, outputs: Sequence[Any], shown: Sequence[Any]) -> None:
+        """Let the node know its outputs, and what it saves."""
+        node, context = self.node, self.context
+        assert node is not None
+        _set(node, "specs", [Spec(x.shape, x.dtype) if isinstance(x, Recorded) else None for x in shown])
+        _set(node, "count", len(shown))
+        edges = {id(x): e for x, e in zip(self.inputs, node.edges)}
+        numbers = {id(x): k for k, x in enumerate(outputs) if id(x) not in edges or id(x) in self.dirty}
+        saved: list[Any] = []
+        for x in context.to_save:
+            number = numbers.get(id(x), -1)
+            x = shown[number] if number >= 0 else x
+            edge = edges[id(x)] if id(x) in edges else x._edge_of() if isinstance(x, Recorded) else None
+            saved.append(SavedTensor(x, edge if number < 0 else None, number) if isinstance(x, Recorded) else x)
+        context._saved, context.to_save = saved, ()
+
+
+def _alias(x: Any) -> Any:
+    """A view of all of `x`."""
+    return x.bind(reshape, (x,), {"shape": x.shape})
+
+
+def _detached(x: Any) -> Any:
+    """The value of `x` in the same memory, with its version counter, but no view of it."""
+    out = like(type(x)._face, _alias(x).array, None)
+    out._counter = x._counter
+    return out
+
+
+_VIEW_OF_SEVERAL = (
+    "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more "
+    "than one Tensor. This is not supported by the current autograd engine. You should either make sure the input is "
+    "not a view (using .clone() for example) or make your Function only return one Tensor (potentially splitting it "
+    "into two Functions: one doing the inplace that returns a single Tensor and a second one that does the other "
+    "operations)."
+)

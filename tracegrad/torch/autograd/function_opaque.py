@@ -1,0 +1,304 @@
+"""Calls of a `Function` that a trace does not look into: its code runs as it is at each call of the compiled program.
+
+A call is one node of the graph, and its backward pass another, which reads what `forward` has left in its context
+(`residuals.py`). Shapes and dtypes of the outputs, each a result of the node, are those of the call being traced. In a
+loop or a branch, it is called while tracing with the values of the first turn, to know these, and then at each turn;
+elsewhere, what it gave while tracing is the result of the first call. Derivatives of the backward pass are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval, aval_of, short_name
+from tracegrad.errors import PerformanceWarning, ShapeError, TraceError, UnsupportedError, located
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.numpy_api.protocols import require_plain
+from tracegrad.ops import Carrier, Op
+from tracegrad.ops.calls.custom_call import ForEach, opaque
+from tracegrad.torch.autograd.backward_results import Inputs, zeros
+from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx
+from tracegrad.torch.autograd.residuals import Residuals
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.tensor import of_array
+
+__all__ = ["Opaque", "aside", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
+
+
+def is_traced(x: Any) -> bool:
+    """Whether `x` is a value of a graph, or a Tensor that holds one."""
+    return isinstance(x.array if isinstance(x, Recorded) else x, Carrier)
+
+
+class Opaque:
+    """A call: its class, its arguments without the traced ones, and how those are given to it."""
+
+    def __init__(self, cls: Any, args: Sequence[Any]):
+        self.cls = cls
+        self.places = [k for k, x in enumerate(args) if is_traced(x)]
+        # Traced code may update an array of its own after the call.
+        fixed = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+        self.args = [None if k in self.places else x for k, x in enumerate(fixed)]
+        self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.places]
+        self.numbers = [args[k].weak for k in self.places]
+        self.needs = tuple([k in self.places and aval_of(x).is_inexact for k, x in enumerate(args)])
+        self.inputs = Inputs.of(args, self.places, numbers=True)
+        # For each output its aval, or the object that it is; and the context of the call being traced.
+        self.outputs: list[Any] = []
+        self.residuals: Residuals
+        # What `forward` gave in the call being traced, for which arrays, and what that trace knows of the world.
+        self.first: Any = None
+
+    def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
+        """The context and what was returned for these arrays."""
+        args, copies = list(self.args), [x.copy() for x in arrays]
+        for k, x, tensor, is_number in zip(self.places, copies, self.tensors, self.numbers):
+            args[k] = of_array(x) if tensor else x.item() if is_number else x
+        context: FunctionCtx = self.cls._context_cls()
+        context.needs_input_grad = self.needs
+        result = self.cls.computed(context, tuple(args))
+        if context.dirty_tensors or not all(map(_identical, arrays, copies)):
+            raise UnsupportedError(located(f"{self.cls.__name__} is opaque to traces, so it cannot update its inputs"))
+        context._saved = context.to_save
+        return context, result
+
+    def traced(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
+        """What `forward` gives in the call being traced; where that has no values, what has their kinds, if known."""
+        kinds = self.key, *(x.aval for x in arrays)
+        try:
+            with aside(), no_grad():
+                examples = [x.builder.example(x.node) for x in arrays]
+                found = self.forward(examples)
+        except TraceError:
+            result = self.cls._foreseen(self.args, kinds)
+            if result is None:
+                raise
+            return self.cls._context_cls(), result
+        except Exception as error:
+            arrays[0].builder.world.natives.raises_aside(self.cls.__name__, error)
+            raise
+        self.first = (examples, *found, arrays[0].builder.world)
+        self.cls._remember(self.args, kinds, found[1])
+        return found
+
+    @property
+    def key(self) -> Any:
+        """Equal for calls that give the same for the same arrays, where a class says which these are: those on equal
+        arguments, of which the first is compared as it is."""
+        if not self.cls._pure:
+            return id(self)
+        kinds = repr((self.places, self.tensors, self.numbers))
+        return self.cls, kinds, self.args[0], *map(key_of, self.args[1:])
+
+    def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
+        """What `forward` gives; in the first call, what it gave while that was traced. Before the trace ends, values
+        of the first call may be asked for as well."""
+        first = self.first
+        if first is not None and not first[3].open:
+            self.first = None
+        if first is not None and all(map(_identical, first[0], arrays)):
+            return first[1], first[2]
+        return self.forward(arrays)
+
+    def backward(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """The cotangents of the arrays, given those of the outputs (None: not there)."""
+        context = self.residuals.restored(self.cls, self.needs, residuals)
+        given: list[Any] = []
+        for x, ct in zip(self.outputs, cts):
+            if ct is None and context.materialize_grads and isinstance(x, Aval):
+                ct = zeros(x)
+            given.append(of_array(ct.copy()) if ct is not None and any(self.tensors) else ct)
+        result = self.cls.pulled(context, given)
+        wanted = [self.needs[k] for k in self.places]
+        found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
+        pairs = [(x, s) for x, s, needed in zip(found, self.inputs.specs, wanted) if needed]
+        return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
+
+
+def key_of(x: Any) -> Any:
+    """Equal for arguments that are the same whenever they are read."""
+    if isinstance(x, np.ndarray):
+        return x.dtype, x.shape, id(x) if x.dtype.hasobject else x.tobytes()
+    return (type(x), repr(x)) if x is None or isinstance(x, (str, bytes, *LITERALS)) else id(x)
+
+
+def _identical(x: Any, y: Any) -> bool:
+    shape: tuple[int, ...] = np.shape(x)
+    return shape == np.shape(y) and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def _several(result: Any) -> tuple[Any, ...]:
+    """The outputs in what `forward` returned."""
+    return tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
+
+
+def _known(cls: Any, x: Any) -> Any:
+    """What is known of an output in every call: its aval, or what it is."""
+    require_plain(x, lambda: f"{cls.__name__} is opaque to traces, and what it returns")
+    if isinstance(x, np.ndarray | np.generic | int | float | complex):
+        return aval_of(np.asarray(x))
+    if x is not None and not isinstance(x, str | bytes):
+        text = f"{cls.__name__} is opaque to traces and returns a {type(x).__name__}, which may differ in each call"
+        raise UnsupportedError(located(f"{text}; return arrays, numbers, strings or None"))
+    return x
+
+
+def _plain(x: Any) -> Any:
+    return x.array if isinstance(x, Recorded) else x
+
+
+class _Forward:
+    """What the node of a call computes. Equal ones are one node."""
+
+    def __init__(self, call: Opaque):
+        self.call, self.key = call, call.key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Forward) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return repr(self.call.cls.__name__)
+
+    def __call__(self, *arrays: Any) -> Any:
+        call = self.call
+        with aside(), no_grad():
+            context, result = call.called(arrays)
+        outputs = _several(result)
+        if len(outputs) != len(call.outputs):
+            text = f"{call.cls.__name__} is opaque to traces and returned {len(outputs)} values"
+            raise ShapeError(f"{text}, not {len(call.outputs)} as when it was traced")
+        for x, known in zip(outputs, call.outputs):
+            now = _known(call.cls, x)
+            if now != known:
+                text = f"{call.cls.__name__} is opaque to traces and returned {now!s}, not {known!s}"
+                raise ShapeError(f"{text} as when it was traced for inputs of these shapes")
+        given = [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
+        return [*given, *call.residuals.of(context)]
+
+    def for_batch(self, size: int, batched: tuple[bool, ...]) -> Any:
+        """What the node computes for a batch by the rule for that; None without a rule."""
+        rule = self.call.cls._batch_rule(*self.call.args)
+        return None if rule is None else _ForBatch(self.call, rule, size, batched)
+
+
+class _ForBatch:
+    """What the node of a call computes for a batch of this size of some of its inputs."""
+
+    def __init__(self, call: Opaque, rule: Any, size: int, batched: tuple[bool, ...]):
+        self.call, self.rule, self.size, self.batched = call, rule, size, batched
+
+    def __repr__(self) -> str:
+        return repr(f"{self.call.cls.__name__} for a batch")
+
+    def __call__(self, *arrays: Any) -> Any:
+        call = self.call
+        args, batched = list(call.args), [False] * len(call.args)
+        for k, x, is_number, many in zip(call.places, arrays, call.numbers, self.batched):
+            args[k], batched[k] = x.item() if is_number and not many else x.copy(), many
+        with aside(), no_grad():
+            try:
+                outputs = self.rule(self.size, batched[1:], args[1:])
+                self._require_batch(outputs)
+            except Exception as error:
+                text = f"the batch rule of {call.cls.__name__} raised {type(error).__name__}: {error}"
+                warnings.warn(located(f"{text}; each example is a call"), PerformanceWarning, stacklevel=2)
+                return ForEach(_Forward(call), self.size, self.batched)(*arrays)
+        return [*outputs, np.zeros(self.size, np.int64)]
+
+    def _require_batch(self, outputs: Sequence[Any]) -> None:
+        for x, known in zip(outputs, self.call.outputs):
+            now, wanted = aval_of(np.asarray(x)), Aval((self.size, *known.shape), known.dtype)
+            if now != wanted:
+                raise ShapeError(f"it returned {now}, not {wanted}")
+
+
+class _Backward:
+    """What the node of its backward pass computes, where the outputs `present` have cotangents."""
+
+    def __init__(self, call: Opaque, present: Sequence[bool]):
+        self.call, self.present = call, tuple(present)
+
+    def __repr__(self) -> str:
+        return repr(f"{self.call.cls.__name__}Backward")
+
+    def __call__(self, *arrays: Any) -> Any:
+        call, count = self.call, len(self.call.residuals.avals)
+        supply = iter(arrays[count:])
+        cts = [next(supply) if there else None for there in self.present]
+        with aside(), no_grad():
+            return call.backward(arrays[:count], cts)
+
+
+def aside() -> Any:
+    """While code runs that no trace records."""
+    builder: Any = Op.ambient() if Op.ambient is not None else None
+    return contextlib.nullcontext() if builder is None else builder.aside()
+
+
+def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tuple[Any, ...] | Any:
+    """The outputs of `cls.forward` for traced arguments, as results of one node."""
+    call = Opaque(cls, args)
+    arguments = [args[k] for k in call.places]
+    arrays = [_plain(x) for x in arguments]
+    known, result = call.traced(arrays)
+    known.checked(ARRAYS)
+    outputs = _several(result)
+    call.residuals = Residuals(known)
+    call.residuals.read = arrays[0].builder.world.once  # whose values are asked for before a backward pass reads them
+    call.outputs = [_known(cls, x) for x in outputs]
+    avals = [x for x in call.outputs if isinstance(x, Aval)]
+    described = _described([*avals, *call.residuals.avals])
+    results = opaque(*arrays, results=described, call=_Forward(call))
+    supply, residuals = iter(results[: len(avals)]), results[len(avals) :]
+    owner = next((x for x in arguments if isinstance(x, Recorded)), None)
+    made = [_shown(next(supply), x, owner) if isinstance(seen, Aval) else seen
+            for x, seen in zip(outputs, call.outputs)]  # fmt: skip
+    constant = {id(_plain(x)) for x in known.non_differentiable}
+    context.non_differentiable = tuple([x for x, y in zip(made, outputs) if id(y) in constant])
+    context.materialize_grads = False
+    context.save_for_backward(*[_faced(x, owner) for x in residuals])
+    context._opaque = call  # type: ignore[attr-defined]
+    return tuple(made) if isinstance(result, tuple) else made[0]
+
+
+def _shown(x: Any, seen: Any, owner: Any) -> Any:
+    """A result of the node as what `seen` was in the call being traced: an array, a Tensor, or a Python number."""
+    if isinstance(seen, np.ndarray | np.generic):
+        return _faced(x, owner)
+    if isinstance(owner, ArrayMethods):
+        return owner._weakened(_faced(x, owner))
+    return x.builder.here().python_number(x.node)
+
+
+def _faced(x: Any, owner: Any) -> Any:
+    return x if owner is None else owner._like(x)
+
+
+def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
+    """The cotangents of the arguments of an opaque call."""
+    call: Opaque = context._opaque
+    call.residuals.read = True
+    saved = context.saved_tensors
+    present = [ct is not None for ct in cts]
+    arrays = [_plain(x) for x in (*saved, *(ct for ct in cts if ct is not None))]
+    places = [k for k in call.places if call.needs[k]]
+    avals = [s.aval for k, s in zip(call.places, call.inputs.specs) if call.needs[k]]
+    results = opaque(*arrays, results=_described(avals), call=_Backward(call, present))
+    owner = next((x for x in saved if isinstance(x, Recorded)), None)
+    found: list[Any] = [None] * call.inputs.number
+    for k, x in zip(places, results):
+        found[k] = _faced(x, owner)
+    return tuple(found)
+
+
+def _described(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    return tuple([(a.shape, short_name(a.dtype)) for a in avals])

@@ -1,0 +1,352 @@
+"""The comparison behind `gradcheck`: the gradients of one function at one point, by the tape and by differences.
+
+For each output and each input that requires grad, the Jacobian is computed twice from the tape, cotangent by
+cotangent, and once by differences. Jacobians are printed with a row for each element of the input. The fast way
+compares one random combination `v^T J u` of the elements instead. Random numbers come from a generator of their own,
+with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import TracegradError, located
+from tracegrad.records import record
+from tracegrad.torch.autograd.finite_differences import Slopes, along, columns
+from tracegrad.torch.tape import engine
+from tracegrad.torch.tape.node import unmasked
+from tracegrad.torch.tape.tensor import Tensor, of_array
+
+__all__ = [
+    "SEED", "Check", "GradcheckError", "Options", "as_tuple", "differentiable", "outputs_of", "random_cotangent",
+    "requires", "unit",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
+
+SEED = 5323
+_DOUBLE = (np.dtype(np.float64), np.dtype(np.complex128))
+
+
+class GradcheckError(TracegradError, RuntimeError):
+    """A gradient that `gradcheck` or `gradgradcheck` found to be wrong."""
+
+
+@record(frozen=True)
+class Options:
+    eps: float
+    atol: float
+    rtol: float
+    nondet_tol: float
+    check_undefined_grad: bool
+    check_grad_dtypes: bool
+    check_batched_grad: bool
+    fast_mode: bool
+    masked: bool
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+def as_tuple(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+def requires(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def differentiable(outputs: Sequence[Any]) -> list[Any]:
+    return [x for x in outputs if x.requires_grad]
+
+
+def outputs_of(func: Function, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    outputs = as_tuple(func(*inputs))
+    for x in outputs:
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                located(f"gradcheck expects func to return a Tensor or several, but got {type(x).__name__}")
+            )
+    return outputs
+
+
+def _check_input(i: int, x: Any) -> None:
+    """Warn of single precision; refuse memory that differences cannot be taken in."""
+    if x.dtype not in _DOUBLE:
+        message = (
+            f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will "
+            "likely fail if all the inputs are not of double precision floating point or complex. "
+        )
+        warnings.warn(located(message), UserWarning, stacklevel=4)
+    if any(step == 0 and size > 1 for step, size in zip(x.array.strides, x.array.shape)):
+        raise RuntimeError(
+            located(
+                f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are "
+                "non-overlapping to be able to compute the numerical gradients correctly. You should call .contiguous "
+                "on the input before passing it to gradcheck."
+            )
+        )
+    if not x.array.flags.writeable:
+        raise RuntimeError(located(f"The {i}th input is read-only memory; call .clone() on it before gradcheck."))
+
+
+def random_cotangent(x: Any, rng: np.random.Generator, apart: bool) -> Any:
+    """A Tensor like `x` of random numbers from -1 to 1 that requires grad."""
+    values = rng.uniform(-1.0, 1.0, x.shape)
+    if x.dtype.kind == "c":
+        values = values + 1j * rng.uniform(-1.0, 1.0, x.shape)
+    if apart and x.shape:
+        wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+        wide[..., ::2] = values
+        return of_array(wide[..., ::2], True)
+    return of_array(np.asarray(values, x.dtype), True)
+
+
+# -- the check -------------------------------------------------------------------------------------------------------
+class _Part:
+    """The real or the imaginary part of an output: how to take it, its cotangent, and what it is called."""
+
+    def __init__(self, take: Callable[[Any], Any], seed: complex, name: str = ""):
+        self.take, self.seed = take, seed
+        self.where = f"While considering the {name} part of complex outputs only, " if name else ""
+
+
+_REAL = (_Part(np.real, 1.0),)
+_BOTH = (_Part(np.imag, 1j, "imaginary"), _Part(np.real, 1.0, "real"))
+
+
+class Check:
+    """One check of one function at one point."""
+
+    def __init__(self, func: Function, inputs: tuple[Any, ...], options: Options):
+        self.func, self.inputs, self.options = func, inputs, options
+        self.wanted = [x for x in inputs if requires(x)]
+        for i, x in enumerate(inputs):
+            if requires(x):
+                _check_input(i, x)
+        if not self.wanted:
+            raise ValueError(
+                located(
+                    "gradcheck expects at least one input tensor to require gradient, but none of them have "
+                    "requires_grad=True."
+                )
+            )
+
+    def run(self) -> None:
+        """Compare with backward passes."""
+        every = outputs_of(self.func, self.inputs)
+        self.compare(every, differentiable(every))
+
+    def run_rest(self) -> None:
+        """Check what else backward passes have to give."""
+        outputs = differentiable(outputs_of(self.func, self.inputs))
+        if self.options.check_batched_grad:
+            for i, x in enumerate(outputs):
+                self.compare_batched(i, x)
+        self.expect_zero(outputs)
+        if self.options.check_undefined_grad:
+            self.expect_zero_of_nothing()
+
+    # -- values of the function --------------------------------------------------------------------------------------
+    def arrays(self) -> list[Array]:
+        """The outputs as they are now, copied."""
+        return [np.array(x.array) for x in outputs_of(self.func, self.inputs)]
+
+    def slopes(self) -> list[list[Slopes]]:
+        """For each input, for each output of the function."""
+        return [columns(self.arrays, x.array, self.options.eps) for x in self.wanted]
+
+    # -- values of the tape ------------------------------------------------------------------------------------------
+    def pull(self, out: Any, ct: Array) -> list[Any]:
+        # An array of its own for each pass: a gradient may be the cotangent itself.
+        weight = of_array(np.array(ct.reshape(out.shape), out.dtype))
+        return list(engine.grad(out, self.wanted, weight, retain_graph=True, allow_unused=True))
+
+    def jacobians(self, out: Any, seed: complex) -> list[Array]:
+        """For each input, the derivatives of a part of an output: elements of the input by elements of the output."""
+        cts = np.eye(out.numel(), dtype=out.dtype) * seed
+        return self.gathered([self.pull(out, ct) for ct in cts])
+
+    def combination(self, out: Any, ct: Array) -> list[Array]:
+        return [j[:, 0] for j in self.gathered([self.pull(out, ct)])]
+
+    def gathered(self, rows: Sequence[Sequence[Any]]) -> list[Array]:
+        """Gradients as the columns of matrices, one for each input."""
+        matrices = []
+        for k, x in enumerate(self.wanted):
+            matrix = np.zeros((x.numel(), len(rows)), x.dtype)
+            for j, row in enumerate(rows):
+                if row[k] is not None:
+                    self.check_gradient(row[k], x)
+                    matrix[:, j] = row[k].array.reshape(-1)
+            matrices.append(matrix)
+        return matrices
+
+    def check_gradient(self, gradient: Any, x: Any) -> None:
+        if gradient.shape != x.shape:
+            raise GradcheckError("Analytical gradient has incorrect size")
+        if gradient.dtype != x.dtype and self.options.check_grad_dtypes:
+            raise GradcheckError("Gradient has dtype mismatch")
+
+    def twice(self, compute: Callable[..., list[Array]], *args: Any) -> list[Array]:
+        """What `compute` gives, which must be the same again."""
+        first, second = compute(*args), compute(*args)
+        tolerance = self.options.nondet_tol
+        for a, b in zip(first, second):
+            if not np.array_equal(a, b, equal_nan=True) and not np.abs(a - b).max() <= tolerance:
+                raise GradcheckError(
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                    "gives different values, although analytical gradient matches numerical gradient. The tolerance "
+                    f"for nondeterminism was {tolerance}. If that is meant, give a larger nondet_tol."
+                )
+        return first
+
+    # -- comparing -------------------------------------------------------------------------------------------------
+    def compare(self, every: Sequence[Any], outputs: Sequence[Any]) -> None:
+        tracked = [i for i, x in enumerate(every) if x.requires_grad]
+        if self.options.fast_mode:
+            self.compare_fast(tracked, outputs)
+            return
+        numerical = self.slopes()
+        for i, (position, out) in enumerate(zip(tracked, outputs)):
+            for part in _parts(out):
+                analytical = self.twice(self.jacobians, out, part.seed)
+                for j, a in enumerate(analytical):
+                    n = numerical[j][position].of(part.take)
+                    if not self.close(a, n, self.options.atol):
+                        raise GradcheckError(_mismatch(part, i, j, of_array(n), of_array(a)))
+
+    def close(self, a: Any, n: Any, atol: float) -> bool:
+        return np.allclose(a, n, rtol=self.options.rtol, atol=atol)
+
+    def compare_fast(self, tracked: Sequence[int], outputs: Sequence[Any]) -> None:
+        rng = np.random.default_rng(SEED)
+        directions = [(unit(x, rng), unit(x, rng)) for x in self.wanted]
+        weights = [unit(x, rng) for x in outputs]
+        numerical = [
+            along(self.arrays, x.array, direction, self.options.eps) for x, direction in zip(self.wanted, directions)
+        ]
+        for i, (position, out, v) in enumerate(zip(tracked, outputs, weights)):
+            for part in _parts(out):
+                analytical = self.twice(self.combination, out, v * part.seed)
+                for j, (gradient, u) in enumerate(zip(analytical, directions)):
+                    a = _projected(gradient, u)
+                    n = (numerical[j][position].of(part.take) * v).sum()
+                    # An error of atol in each element, all of one sign.
+                    steps = u[0].sum() + (u[1].sum() if gradient.dtype.kind == "c" else 0.0)
+                    if not self.close(a, n, self.options.atol * steps * v.sum()):
+                        raise GradcheckError(_mismatch(part, i, j, n, a) + self.elements(part, position, out, j))
+
+    def elements(self, part: _Part, position: int, out: Any, j: int) -> str:
+        """What the check of all elements says of the pair that differed in fast mode."""
+        numerical = self.slopes()[j][position].of(part.take)
+        analytical = self.jacobians(out, part.seed)[j]
+        text = (
+            "\nThe above quantities relating the numerical and analytical jacobians are computed \n"
+            "in fast mode. Below, we recompute numerical and analytical jacobians in slow mode:\n\n"
+            f"Numerical:\n {of_array(numerical)}\nAnalytical:\n{of_array(analytical)}\n\n"
+            f"The max per-element difference (slow mode) is: {np.abs(numerical - analytical).max()}.\n"
+        )
+        if self.close(analytical, numerical, self.options.atol):
+            text += (
+                "\nFast gradcheck failed but element-wise differences are small. This means that the test might've "
+                "passed in slow_mode: call gradcheck with fast_mode=False."
+            )
+        return text
+
+    def is_constant(self) -> bool:
+        """Whether no output requires grad; then none may depend on the inputs."""
+        if differentiable(outputs_of(self.func, self.inputs)):
+            return False
+        for slopes in self.slopes():
+            if any(x.of(part.take).any() for x in slopes for part in _BOTH):
+                raise GradcheckError("Numerical gradient for function expected to be zero")
+        return True
+
+    def compare_batched(self, i: int, out: Any) -> None:
+        rng = np.random.default_rng(SEED)
+        cts = np.stack([random_cotangent(out, rng, False).array for _ in range(2)])
+        rows = [self.pull(out, ct) for ct in cts]
+        try:
+            weights = of_array(cts)
+            batched = engine.grad(
+                out, self.wanted, weights, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+        except RuntimeError as error:
+            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+        for k, (x, got) in enumerate(zip(self.wanted, batched)):
+            expected = np.stack([np.zeros(x.shape, x.dtype) if row[k] is None else row[k].array for row in rows])
+            if not np.allclose(expected if got is None else got.array, expected):
+                if got is None:
+                    got = of_array(np.zeros_like(expected))
+                raise GradcheckError(
+                    f"For output {i} and input {k}:\n\ngradcheck or gradgradcheck failed while testing batched "
+                    f"gradient computation.\n\nGot:\n{got}\n\nExpected:\n{of_array(expected)}"
+                )
+
+    def expect_zero(self, outputs: Sequence[Any]) -> None:
+        """Cotangents of zero give gradients of zero."""
+        if not outputs:
+            return
+        zeros = [of_array(np.zeros(x.shape, x.dtype)) for x in outputs]
+        found = engine.grad(outputs, self.wanted, zeros, allow_unused=True)
+        for gradient, x in zip(found, self.wanted):
+            if gradient is None:
+                continue
+            array = gradient.array
+            if not (np.allclose(array, 0.0) if self.options.masked else not array.any()):
+                raise GradcheckError("backward not multiplied by grad_output")
+            if array.shape != x.shape:
+                raise GradcheckError("grad is incorrect size")
+
+    def expect_zero_of_nothing(self) -> None:
+        """Cotangents that are absent, all or one of several, count as zero."""
+        count = len(differentiable(outputs_of(self.func, self.inputs)))
+        for absent in (None, *range(count if count > 1 else 0)):
+            try:
+                found = self.without(absent)
+            except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+                raise GradcheckError(
+                    "Expected backward function to handle undefined output grads: a cotangent of None stands for zeros."
+                ) from error
+            if any(ct is not None and np.any(np.asarray(unmasked(ct))) for ct in found):
+                raise GradcheckError(
+                    "Expected all input grads to be undefined or zero when all output grads are undefined or zero."
+                )
+
+    def without(self, absent: int | None) -> list[Any]:
+        """The gradients where cotangent `absent` is absent and the others are zero; without any, what each node that
+        can be called so gives: the backward pass itself leaves out nodes that nothing arrives at."""
+        outputs = differentiable(outputs_of(self.func, self.inputs))
+        if absent is None:
+            nodes = {x.grad_fn for x in outputs}
+            return [ct for n in nodes if n is not None and n.several for ct in n.pull((None,) * n.count, False)]
+        zeros = [(x._edge_of(), np.zeros(x.shape, x.dtype)) for k, x in enumerate(outputs) if k != absent]
+        _, found = engine.run(zeros, False, False, [engine.edge_of(x) for x in self.wanted])
+        return found
+
+
+def _parts(out: Any) -> tuple[_Part, ...]:
+    return _BOTH if out.dtype.kind == "c" else _REAL
+
+
+def _mismatch(part: _Part, i: int, j: int, numerical: Any, analytical: Any) -> str:
+    return (
+        f"{part.where}Jacobian mismatch for output {i} with respect to input {j},\n"
+        f"numerical:{numerical}\nanalytical:{analytical}\n"
+    )
+
+
+def unit(x: Any, rng: np.random.Generator) -> Array:
+    """A random vector of length 1 with an element for each of `x`; none is negative, so errors cannot cancel."""
+    vector: Array = rng.uniform(size=x.numel())
+    vector /= np.sqrt(vector @ vector) or 1.0
+    return vector
+
+
+def _projected(gradient: Array, direction: tuple[Array, Array]) -> Any:
+    u, v = direction
+    return gradient.real @ u + 1j * (gradient.imag @ v) if gradient.dtype.kind == "c" else gradient @ u

@@ -1,0 +1,95 @@
+"""`once_differentiable`: a backward pass that has no derivative itself, and says so when one is asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops import Carrier
+from tracegrad.ops.calls.custom_call import custom_call
+from tracegrad.torch.autograd.function_ctx import like
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.node import Node, next_number
+from tracegrad.torch.tape.recorded_array import Recorded
+
+__all__ = ["once_differentiable"]
+
+TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of the `backward` of a `Function` that is not to be differentiated, because it computes what is not
+    recorded: it runs without recording, and a derivative of what it returned is a RuntimeError."""
+
+    @functools.wraps(fn)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        mode, STATE.enabled = STATE.enabled, False
+        try:
+            result = fn(ctx, *grads)
+        finally:
+            STATE.enabled = mode
+        outputs = result if isinstance(result, tuple) else (result,)
+        if any(isinstance(x, Carrier) and not isinstance(x, Recorded) for x in outputs):
+            outputs = _refused_in_graph(outputs, [*grads, *ctx.saved_tensors])
+        elif mode:
+            outputs = _refused_on_tape(outputs, _sources(ctx, grads))
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+    return backward
+
+
+def _sources(ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+    """What a derivative of the outputs could lead to. In PyTorch these are the cotangents alone; a transform of a
+    function of arrays would give a wrong zero for what was saved."""
+    return [*grads, *ctx.saved_tensors] if any(isinstance(x, ArrayMethods) for x in grads) else grads
+
+
+class Error(Node):
+    """The derivative that there is none of."""
+
+    __slots__ = ("count",)
+    several = True
+
+    def __init__(self, edges: tuple[Any, ...], count: int):
+        self.edges, self.hooks, self.number, self.count = edges, None, next_number(), count
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        raise RuntimeError(located(TWICE))
+
+
+def _refused_on_tape(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:
+    edges = tuple([x._edge_of() for x in sources if isinstance(x, Recorded)])
+    if not any(edges):
+        return tuple(outputs)
+    node = Error(edges, len(outputs))
+    return tuple(
+        [
+            like(type(x)._face, x.array, (node, k) if k else node) if isinstance(x, Recorded) else x
+            for k, x in enumerate(outputs)
+        ]
+    )
+
+
+class _Refused:
+    """The rule of a call that has no derivative."""
+
+    def __repr__(self) -> str:
+        return "'Error'"
+
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        raise RuntimeError(located(TWICE))
+
+    push = pull
+
+    def batched(self, size: int) -> _Refused:
+        return self
+
+
+def _refused_in_graph(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:
+    arrays = [x for x in outputs if isinstance(x, Carrier)]
+    inputs = [x for x in sources if isinstance(x, Carrier)]
+    results = iter(custom_call(*arrays, *inputs, count=len(arrays), rule=_Refused()))
+    return tuple([next(results) if isinstance(x, Carrier) else x for x in outputs])

@@ -1,0 +1,66 @@
+"""PyTorch's face as `tracegrad` shows it: the Tensor, PyTorch's names of functions, and what makes Tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Size
+from tracegrad.torch import array_api, modes
+from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from tracegrad.torch.functions import formats, nn_functional
+from tracegrad.torch.functions.of_methods import OF_METHODS
+from tracegrad.torch.functions.out import WITH_OUT, with_out
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.tape import Tensor, conversion, devices, dtypes, factories, kinds, printing, random
+
+__all__ = ["NAMES"]
+
+# Layers and losses that the package has under the names and with the parameters of `nn.functional`.
+_LAYERS = (
+    "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
+    "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm", "margin_ranking_loss",
+    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
+    "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
+)  # fmt: skip
+
+# What takes layout=, pin_memory= and memory_format=.
+_WITH_MEMORY = (
+    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "normal", "ones", "ones_like",
+    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "range", "zeros",
+    "zeros_like",
+)  # fmt: skip
+
+NAMES: dict[str, Any] = {
+    "Size": Size,
+    "Tensor": Tensor,
+    "array_api": array_api,
+    "get_printoptions": printing.get_printoptions,
+    "is_anomaly_check_nan_enabled": is_anomaly_check_nan_enabled,
+    "is_anomaly_enabled": is_anomaly_enabled,
+    "is_inference": Tensor.is_inference,
+    "numel": Tensor.numel,
+    "set_printoptions": printing.set_printoptions,
+    "dtype": np.dtype,
+    **dtypes.DTYPES,
+    **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
+    **{
+        name: getattr(module, name)
+        for module in (dtypes, devices, factories, kinds, random, conversion)
+        for name in module.__all__
+    },
+    **{name: getattr(formats, name) for name in formats.__all__ if not callable(getattr(formats, name))},
+    **{name: getattr(nn_functional, name) for name in _LAYERS},
+    "e": math.e,
+    "inf": math.inf,
+    "nan": math.nan,
+    "newaxis": None,
+    "pi": math.pi,
+    **OF_METHODS,
+    **FUNCTIONS,
+}
+NAMES.update({name: formats.with_memory(NAMES[name], name) for name in _WITH_MEMORY if name in NAMES})
+NAMES.update({name: with_out(name, NAMES[name]) for name in WITH_OUT if name in NAMES})

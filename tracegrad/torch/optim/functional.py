@@ -1,0 +1,183 @@
+"""Optimizers as pairs of pure functions of pytrees, of ndarrays or Tensors, inside of traced functions and outside.
+
+`init(params)` gives the state, `update(grads, state, params)` the new parameters and the new state; neither writes to
+what it is given. The rules are those of PyTorch's optimizers (`rules`). `lr` is a number, or a function of the number
+of the step, from 0 on: those of `schedules`, say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import ShapeError, located
+from tracegrad.ops import Carrier, TensorCarrier
+from tracegrad.ops.elementwise.table import sqrt
+from tracegrad.ops.shape.linear import cast
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.optim.update_rules import RULES, Rule
+from tracegrad.torch.tape.factories import from_numpy
+
+__all__ = ["Pure", "adagrad", "adam", "adamw", "clip_by_global_norm", "rmsprop", "sgd"]
+
+Rate = float | Callable[[Any], Any]
+
+
+class Pure(NamedTuple):
+    """An optimizer without a state of its own."""
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+def sgd(lr: Rate = 1e-3, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> Pure:
+    """Gradient descent, as `SGD`.
+
+    >>> init, update = sgd(0.25)
+    >>> params = {"w": np.array([1.0, -2.0])}
+    >>> params, state = update({"w": 2 * params["w"]}, init(params), params)
+    >>> params["w"], state["step"]
+    (array([ 0.5, -1. ]), array(1))
+    """
+    settings = {"momentum": momentum, "dampening": 0, "nesterov": nesterov, "weight_decay": weight_decay}
+    return _pure("sgd", lr, settings)
+
+
+def adam(
+    lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+    amsgrad: bool = False, *, decoupled_weight_decay: bool = False,
+) -> Pure:  # fmt: skip
+    """Steps along the mean of past gradients, over the root of that of their squares, as `Adam`.
+
+    >>> import tracegrad as tg
+    >>> init, update = adam(0.1)
+    >>> loss = tg.value_and_grad(lambda w: np.sum((w - 3.0) ** 2))
+    >>> @tg.trace
+    ... def step(w, state):
+    ...     value, gradient = loss(w)
+    ...     return update(gradient, state, w)
+    >>> w = np.zeros(2)
+    >>> state = init(w)
+    >>> for _ in range(200):
+    ...     w, state = step(w, state)
+    >>> w.round(2)
+    array([3., 3.])
+    """
+    settings = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+    return _pure("adam", lr, settings | {"decoupled_weight_decay": decoupled_weight_decay})
+
+
+def adamw(
+    lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
+    amsgrad: bool = False,
+) -> Pure:  # fmt: skip
+    """`adam` with weight decay that is taken from the parameters and not added to the gradient, as `AdamW`.
+
+    >>> init, update = adamw(0.25, weight_decay=0.1)
+    >>> w = np.array([1.0, -2.0])
+    >>> update(2 * w, init(w), w)[0]
+    array([ 0.725, -1.7  ])
+    """
+    return adam(lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True)
+
+
+def rmsprop(
+    lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
+    centered: bool = False,
+) -> Pure:  # fmt: skip
+    """Gradients over the root of the mean of their squares, as `RMSprop`.
+
+    >>> init, update = rmsprop(0.025)
+    >>> w = np.array([1.0, -2.0])
+    >>> update(2 * w, init(w), w)[0].round(6)
+    array([ 0.75, -1.75])
+    """
+    settings = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "centered": centered}
+    return _pure("rmsprop", lr, settings)
+
+
+def adagrad(
+    lr: Rate = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,
+    eps: float = 1e-10,
+) -> Pure:  # fmt: skip
+    """Gradients over the root of the sum of all their squares, as `Adagrad`.
+
+    >>> init, update = adagrad(0.25)
+    >>> w = np.array([1.0, -2.0])
+    >>> update(2 * w, init(w), w)[0]
+    array([ 0.75, -1.75])
+    """
+    settings = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
+    return _pure("adagrad", lr, settings | {"initial_accumulator_value": initial_accumulator_value})
+
+
+def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
+    """`grads`, a pytree, times what makes the norm of all its elements together `max_norm`, if that is greater.
+
+    >>> clip_by_global_norm({"w": np.array([3.0, 0.0]), "b": np.array(4.0)}, 1.0)
+    {'w': array([0.6, 0. ]), 'b': array(0.8)}
+    """
+    leaves = [_array(x) for x in tree.leaves(grads)]
+    if not leaves:
+        return grads
+    square = sum([(abs(x) ** 2).sum() for x in leaves])
+    norm = sqrt(square)
+    factor = max_norm / (norm + (max_norm - norm) * (norm < max_norm))
+    return tree.map(lambda x: _array(_array(x) * cast(factor, dtype=_array(x).dtype.name)), grads)
+
+
+def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
+    rule = RULES[name]
+
+    def init(params: Any) -> dict[str, Any]:
+        """The state of parameters that were never changed, in NumPy's arrays or Tensors as they are."""
+        leaves, structure = tree.flatten(params)
+        states = [_begun(rule, _array(p, f"{name}: parameter {k}"), settings) for k, p in enumerate(leaves)]
+        names = states[0] if states else {}
+        moments = {key: tree.unflatten(structure, [state[key] for state in states]) for key in names}
+        return {"step": np.zeros((), np.int64), **moments}
+
+    def update(grads: Any, state: Any, params: Any) -> tuple[Any, dict[str, Any]]:
+        """The new parameters, and the new state."""
+        leaves, structure = tree.flatten(params)
+        gradients = tree.flatten_up_to(structure, grads)
+        keys = [key for key in state if key != "step"]
+        moments = [tree.flatten_up_to(structure, state[key]) for key in keys]
+        step = _array(state["step"] + 1)
+        rate = lr(state["step"]) if callable(lr) else lr
+        h, t = {"lr": rate, **settings}, cast(step, dtype="float64")
+        with no_grad():
+            found = [
+                _step(rule, f"{name}: the gradient of parameter {k}", p, g, dict(zip(keys, s)), t, h)
+                for k, (p, g, s) in enumerate(zip(leaves, gradients, zip(*moments) if keys else [()] * len(leaves)))
+            ]
+        new = {key: tree.unflatten(structure, [s[key] for _, s in found]) for key in keys}
+        return tree.unflatten(structure, [p for p, _ in found]), {"step": step, **new}
+
+    return Pure(init, update)
+
+
+def _begun(rule: Rule, p: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    state = rule.begin(p, settings)
+    return {k: from_numpy(x) if isinstance(p, TensorCarrier) else x for k, x in state.items()}
+
+
+def _step(rule: Rule, what: str, p: Any, g: Any, s: dict[str, Any], t: Any, h: dict[str, Any]) -> Any:
+    p, g = _array(p), _array(g, what)
+    if g.shape != p.shape:
+        raise ShapeError(located(f"{what} has the shape {tuple(g.shape)}, and the parameter {tuple(p.shape)}"))
+    new, now = rule.change(p, g, s, t, h)
+    return _array(new), {key: _array(x) for key, x in now.items()}
+
+
+def _array(x: Any, what: str = "") -> Any:
+    """An array or what is carried as it is; a number as an array of it."""
+    if isinstance(x, Carrier):
+        return x
+    array = np.asarray(x)
+    if array.dtype.kind not in "fc" and what:
+        raise TypeError(located(f"{what} is {array.dtype}; parameters are arrays of floating-point numbers"))
+    return array
