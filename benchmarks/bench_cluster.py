@@ -81,7 +81,7 @@ def halves() -> Run:
     spawn = multiprocessing.get_context("spawn")
     pool, manager = ProcessPoolExecutor(2, spawn), spawn.Manager()
     half = functools.partial(walk_half, manager.Barrier(2))
-    group = need("tracegrad.dask.partial").GROUP  # neighbours that are added first
+    group = need("tracegrad.dask.tree_reduction").GROUP  # neighbours that are added first
     parts = range(0, CHUNKS // 2, group), range(CHUNKS // 2, CHUNKS, group)
     add = functools.partial(need("tracegrad").tree.map, operator.add)
 

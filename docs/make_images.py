@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import tracegrad as tg
-from tracegrad import drawing
-from tracegrad.pictures import Picture
+from tracegrad.utils import svg as drawing
+from tracegrad.visualization import Picture
 
 FOLDER = Path(__file__).parent / "images"
 

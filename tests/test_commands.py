@@ -14,9 +14,9 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.__main__ import main
-from tracegrad.commands import bench
-from tracegrad.commands.functions import argument
-from tracegrad.commands.words import UsageError
+from tracegrad.cli import bench
+from tracegrad.cli.errors import UsageError
+from tracegrad.cli.explain import argument
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.settings import settings
 

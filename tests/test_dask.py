@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.dask.partial import GROUP, along_tree
+from tracegrad.dask.tree_reduction import GROUP, along_tree
 from tracegrad.errors import DTypeError, ShapeError, TraceError
 from tracegrad.settings import settings
 

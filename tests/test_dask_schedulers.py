@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.dask.over_chunks import chunk_of
+from tracegrad.dask.map_reduce import chunk_of
 from tracegrad.errors import ShapeError
 from tracegrad.settings import settings
 

@@ -22,11 +22,11 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 LATER = (
     "tracegrad.codegen.plan.memory_report",
     "tracegrad.codegen.plan.work_estimate",
-    "tracegrad.commands",
+    "tracegrad.cli",
     "tracegrad.dask",
-    "tracegrad.drawing",
+    "tracegrad.utils.svg",
     "tracegrad.func",
-    "tracegrad.njit",
+    "tracegrad.numba_export",
     "tracegrad.numpy_api.lazy",
     "tracegrad.ops.linalg.eig",
     "tracegrad.ops.signal.lfilter",
@@ -46,7 +46,7 @@ LATER = (
     "tracegrad.passes.dtypes.complex_functions",
     "tracegrad.passes.dtypes.complex_pairs",
     "tracegrad.passes.dtypes.lower_complex",
-    "tracegrad.pictures",
+    "tracegrad.visualization",
     "tracegrad.profile",
     "tracegrad.random",
     "tracegrad.reroll.normalize_first",
@@ -78,7 +78,7 @@ LATER = (
     "tracegrad.trace.ragged.ragged_array",
     "tracegrad.trace.driver.tensors",
     "tracegrad.transforms.custom_rules",
-    "tracegrad.units",
+    "tracegrad.utils.formatting",
 )
 # Which modes are set is asked by every call.
 ASKED = {"tracegrad.torch", "tracegrad.torch.modes"}
@@ -197,7 +197,7 @@ def test_all_has_every_public_name() -> None:
     # Importing a module does not put it in the place of a function of the same name.
     names = in_new_process(
         "import json, types; import tracegrad as tg; from tracegrad import *\n"
-        "import tracegrad.pictures, tracegrad.func, tracegrad.logs\n"
+        "import tracegrad.visualization, tracegrad.func, tracegrad.utils.log\n"
         "print(json.dumps({name: isinstance(getattr(tg, name), types.ModuleType) for name in tg.__all__}))"
     )
     assert {name for name, module in names.items() if module} == {

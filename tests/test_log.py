@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tracegrad.logs import enabled, log
 from tracegrad.settings import TOPICS, settings
+from tracegrad.utils.log import enabled, log
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_an_unknown_topic_is_an_error() -> None:
 
 @pytest.mark.parametrize("configured", ["", "import logging; logging.basicConfig(); "])
 def test_the_environment_variable_names_the_topics(configured: str) -> None:
-    program = configured + "from tracegrad.logs import log; log('compile', 'seen'); log('cache', 'not seen')"
+    program = configured + "from tracegrad.utils.log import log; log('compile', 'seen'); log('cache', 'not seen')"
     environment = os.environ | {"TRACEGRAD_LOG": "compile"}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("", "tracegrad.compile: seen\n")

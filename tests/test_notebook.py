@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad import markup
+from tracegrad.utils import html as markup
 
 X = np.linspace(0.1, 1.0, 12).reshape(4, 3)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.traced import Traced
+from tracegrad.traced_function import Traced
 
 X = np.array([1.0, 2.0, 3.0])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 
 def both(namespace: dict[str, Any], **options: Any) -> tuple[Any, Any]:

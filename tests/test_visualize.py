@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.drawing import LETTER, TEXT
-from tracegrad.pictures import Picture
+from tracegrad.utils.svg import LETTER, TEXT
+from tracegrad.visualization import Picture
 
 DOCS = Path(__file__).parent.parent / "docs"
 SVG = "{http://www.w3.org/2000/svg}"

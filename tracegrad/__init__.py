@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.trace.builder.gc_pause import at_rest
 
 with at_rest():
-    from tracegrad import errors, later, tree
+    from tracegrad import errors, tree
     from tracegrad.api import (
         grad,
         hessian,
@@ -58,11 +58,11 @@ with at_rest():
     )
     from tracegrad.settings import disable_jit, settings
     from tracegrad.tree import register_pytree_node
+    from tracegrad.utils import lazy_import as later
 
 if TYPE_CHECKING:
     from tracegrad import dask, func, implicit, random, scipy
     from tracegrad.audit import check
-    from tracegrad.pictures import visualize
     from tracegrad.torch import array_api, autograd, cuda, linalg, nn, optim, special
     from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from tracegrad.torch.tape.factories import from_numpy, tensor
     from tracegrad.transforms.custom_rules import custom_jvp, custom_vjp
     from tracegrad.transforms.opaque import opaque
+    from tracegrad.visualization import visualize
 
 __version__ = "0.1.0"
 
@@ -171,7 +172,7 @@ _find, _names = later.names(
         "custom_jvp": "tracegrad.transforms.custom_rules",
         "custom_vjp": "tracegrad.transforms.custom_rules",
         "opaque": "tracegrad.transforms.opaque",
-        "visualize": "tracegrad.pictures",
+        "visualize": "tracegrad.visualization",
     },
     others="tracegrad.torch.exports",
 )

@@ -55,7 +55,7 @@ from tracegrad.errors import TraceError as TraceError
 from tracegrad.errors import TracegradError as TracegradError
 from tracegrad.errors import UnsupportedError as UnsupportedError
 from tracegrad.errors import VerifyError as VerifyError
-from tracegrad.pictures import visualize as visualize
+from tracegrad.visualization import visualize as visualize
 from tracegrad.settings import disable_jit as disable_jit
 from tracegrad.settings import settings as settings
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled

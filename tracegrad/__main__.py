@@ -1,4 +1,4 @@
-"""`python -m tracegrad`: see `tracegrad.commands`."""
+"""`python -m tracegrad`: see `tracegrad.cli`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tracegrad.commands import parser
-from tracegrad.commands.words import UsageError
+from tracegrad.cli import parser
+from tracegrad.cli.errors import UsageError
 from tracegrad.errors import TracegradError
 
 

@@ -13,7 +13,15 @@ import numpy as np
 
 from tracegrad import jacobians, tree
 from tracegrad.control.loops import map as over_chunks
-from tracegrad.derived import (
+from tracegrad.errors import located
+from tracegrad.ops import Carrier
+from tracegrad.ops.shape import linear
+from tracegrad.reroll import find_circles, roll
+from tracegrad.runtime.dispatch.closure_families import remembered
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.sources.describe import Description, describe
+from tracegrad.traced_function import Parameters, Result, Traced
+from tracegrad.transform_support import (
     Options,
     check,
     compiled_options,
@@ -23,14 +31,6 @@ from tracegrad.derived import (
     standing_for,
     statics,
 )
-from tracegrad.errors import located
-from tracegrad.ops import Carrier
-from tracegrad.ops.shape import linear
-from tracegrad.reroll import find_circles, roll
-from tracegrad.runtime.dispatch.closure_families import remembered
-from tracegrad.trace.builder.builder import TraceBuilder, current_trace
-from tracegrad.trace.sources.describe import Description, describe
-from tracegrad.traced import Parameters, Result, Traced
 from tracegrad.transforms import jvp_function as forward
 from tracegrad.transforms import vjp_function as reverse
 from tracegrad.transforms import vmap as batch

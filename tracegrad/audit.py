@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.derived import require_callable, standing_for
 from tracegrad.errors import UnsupportedError
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
@@ -23,14 +22,15 @@ from tracegrad.ir.interpreter import evaluate
 from tracegrad.ops.calls.custom_call import custom_call
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.core.op import bind
-from tracegrad.records import record
 from tracegrad.runtime.diagnostics.nan_origin import origin
 from tracegrad.runtime.execution.program import compile_program
 from tracegrad.settings import disable_jit, settings
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
-from tracegrad.traced import Traced
+from tracegrad.traced_function import Traced
+from tracegrad.transform_support import require_callable, standing_for
 from tracegrad.transforms.flat_function import inlined
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Audit", "Comparison", "check"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import DTypeError, located
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "LITERALS",

@@ -11,13 +11,13 @@ from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printer import names_of
 from tracegrad.ops.core.forms import Repeat, While
-from tracegrad.records import record
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.retrace_reasons import show_key
 from tracegrad.runtime.execution.strided_inputs import Lies
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
+from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.memory_report import Memory
@@ -53,7 +53,7 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from tracegrad.markup import block, note, piece
+        from tracegrad.utils.html import block, note, piece
 
         parts = [note(f"runs as plain Python, uncompiled: {self.plain}")] if self.plain else []
         parts += [block(title, lines) for title, lines in self._sections()]

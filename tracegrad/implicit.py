@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from tracegrad import scipy, tree
-from tracegrad.derived import require_callable, standing_for
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
 from tracegrad.scipy.vector_functions import of_scipy
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.solver_node import Functions, Starts, called
 from tracegrad.trace.builder.builder import current_trace
+from tracegrad.transform_support import require_callable, standing_for
 from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["fixed_point", "minimizer", "root"]

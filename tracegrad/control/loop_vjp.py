@@ -18,9 +18,9 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import zeros_like
-from tracegrad.records import record
 from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp_graph import active_outputs, joint
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Turn", "differentiable", "overwritten", "turn_of"]
 

@@ -16,12 +16,12 @@ from tracegrad.avals import aval_of
 from tracegrad.control.region_ops import row_of
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, Node, build, recorder
-from tracegrad.logs import log
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
-from tracegrad.records import record
 from tracegrad.settings import settings
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.sources.sources import Fixed, Item
+from tracegrad.utils.lazy_dataclass import record
+from tracegrad.utils.log import log
 
 __all__ = ["Sizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
 

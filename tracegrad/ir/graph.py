@@ -19,7 +19,7 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir.printer import digest_of, printable, to_text
 from tracegrad.ops.core.op import Op, Several
 from tracegrad.ops.core.result import result
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Graph", "Node", "map_regions"]
 
@@ -130,7 +130,7 @@ class Graph:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from tracegrad.markup import code, piece
+        from tracegrad.utils.html import code, piece
 
         lines = to_text(self, locations=True).splitlines()
         return piece("graph", f"{len(self.nodes)} nodes", [code(lines)])

@@ -15,7 +15,7 @@ from tracegrad.errors import TracegradError, located
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.core.op import Carrier, bind
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["WATCHED", "applied", "evaluate", "replay", "run", "turns"]
 

@@ -40,7 +40,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import full, reshape, transpose
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]
 

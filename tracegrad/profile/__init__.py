@@ -17,13 +17,13 @@ from tracegrad.codegen.plan.region_steps import Nested, Repeat, While
 from tracegrad.codegen.plan.work_estimate import work_together
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
-from tracegrad.profile.picture import bars
-from tracegrad.profile.text import lines_of
-from tracegrad.records import record
+from tracegrad.profile.chart import bars
+from tracegrad.profile.table import lines_of
 from tracegrad.runtime.diagnostics.machine_peaks import Machine, machine
 from tracegrad.runtime.diagnostics.step_timer import timed
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.trace.sources.describe import describe
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Profile", "Step", "profile"]
 
@@ -98,7 +98,7 @@ class Profile:
         return bars(self)
 
     def _repr_html_(self) -> str:
-        from tracegrad.markup import code, fold, piece
+        from tracegrad.utils.html import code, fold, piece
 
         first, *lines = lines_of(self)
         return piece(first, "", [bars(self), fold("steps", code(lines))])

@@ -13,7 +13,7 @@ from tracegrad.avals import aval_of
 from tracegrad.control.trip_count import counters, in_turn
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise.table import add, floor_divide, subtract
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Counted", "counted"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
-from tracegrad.records import record
 from tracegrad.reroll.offset_slices import reads
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
-from tracegrad.logs import log
 from tracegrad.ops.core.forms import Move, Result
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.shape.fill import arange
@@ -24,6 +23,7 @@ from tracegrad.reroll.pad_ragged import levelled
 from tracegrad.reroll.rewriter import Rewriting
 from tracegrad.reroll.thresholds import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.utils.log import log
 
 __all__ = ["Roller"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracegrad.drawing import LETTER, TEXT, document, number, rectangle, words
 from tracegrad.errors import located
+from tracegrad.utils.svg import LETTER, TEXT, document, number, rectangle, words
 
 __all__ = ["LossPlot"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.derived import standing_for
 from tracegrad.errors import located
 from tracegrad.locks import cached_property
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.ravel_pytree import Vector, joined
 from tracegrad.scipy_api.registry import shadow_of
 from tracegrad.trace.builder.builder import current_trace
+from tracegrad.transform_support import standing_for
 from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["Both", "OfVector", "Residuals", "WithGradient", "checked", "compiled", "number", "of_scipy"]

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from tracegrad.signals import uninterrupted
+from tracegrad.utils.deferred_signals import uninterrupted
 
 __all__ = ["one_thread", "threads_for"]
 

@@ -12,7 +12,6 @@ from tracegrad import tree
 from tracegrad.errors import located
 from tracegrad.ops import Carrier, Op
 from tracegrad.ops.shape.linear import full
-from tracegrad.pickling import reference
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.function_ctx import ARRAYS
 from tracegrad.torch.tape.recorded_array import Recorded
@@ -20,6 +19,7 @@ from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.sources.describe import Description, describe, signature_of
 from tracegrad.trace.sources.sources import Attribute, Fixed, Source
 from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
+from tracegrad.utils.pickling import reference
 
 __all__ = ["Call", "CustomRule", "keep", "kept"]
 

@@ -20,7 +20,6 @@ from tracegrad import tree
 from tracegrad.errors import LostDerivativeError, ShapeError, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops import Carrier, Op
-from tracegrad.pickling import reference
 from tracegrad.settings import opaque as opaque_package
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.function_opaque import is_traced, key_of
@@ -30,6 +29,7 @@ from tracegrad.trace.proxies.namespace_proxies import contents
 from tracegrad.trace.proxies.opaque_state import Opaque, State
 from tracegrad.trace.random.rejected_reads import draws
 from tracegrad.trace.sources.describe import describe
+from tracegrad.utils.pickling import reference
 
 __all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tracegrad.errors import ShapeError, UnsupportedError
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "DTYPE_OFFSET",

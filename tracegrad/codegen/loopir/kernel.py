@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.errors import VerifyError
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "ACCESSES",

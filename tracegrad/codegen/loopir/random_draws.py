@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.ir import Node
 from tracegrad.ops.calls.random_streams import draw
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Native", "native_of"]
 

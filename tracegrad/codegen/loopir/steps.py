@@ -13,7 +13,7 @@ from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.ir import Node
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Call", "Launch", "Lie", "Matmul", "near_order", "number_calls"]
 

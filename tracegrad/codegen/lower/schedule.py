@@ -20,7 +20,7 @@ from tracegrad.codegen.lower.packing_heuristic import is_worth_a_copy
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import broadcast_to
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 

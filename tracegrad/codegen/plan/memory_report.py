@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from tracegrad.codegen.plan.planner import Plan
 from tracegrad.ir.printer import names_of
-from tracegrad.records import record
-from tracegrad.units import amount
+from tracegrad.utils.formatting import amount
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Memory", "Used", "memory_of"]
 

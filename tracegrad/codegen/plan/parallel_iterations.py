@@ -12,7 +12,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise.table import add
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan

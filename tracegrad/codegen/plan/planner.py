@@ -53,7 +53,7 @@ from tracegrad.codegen.plan.wavefront import Waves, waves_of
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import fresh
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Plan", "calls_of", "functions_of", "plan", "plans_of", "rare_functions"]
 

@@ -25,7 +25,7 @@ from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Turns, tur
 from tracegrad.codegen.plan.wavefront import THREADS, Waves
 from tracegrad.ir import Node
 from tracegrad.ops.core import forms
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims

@@ -14,7 +14,7 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan

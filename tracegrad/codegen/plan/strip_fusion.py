@@ -22,7 +22,7 @@ from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan

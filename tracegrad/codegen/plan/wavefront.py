@@ -19,7 +19,7 @@ from tracegrad.codegen.loopir.kernel import Kernel, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.scan_strip_mining import SHARE, is_plain, own_place
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan

@@ -22,7 +22,7 @@ from tracegrad.codegen.plan.region_steps import Nested, Once, Repeat
 from tracegrad.ir import Node
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg.solve import lu, solve, solve_triangular
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Work", "work_of", "work_together"]
 

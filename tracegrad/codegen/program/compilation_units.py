@@ -27,7 +27,7 @@ from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import Plan, functions_of, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, Repeat, regions_of
 from tracegrad.codegen.program.region_function import Part, define_part, leaves_loops, place_of
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Piece", "kernel_piece", "part_piece"]
 

@@ -31,7 +31,7 @@ from tracegrad.codegen.plan.wavefront import THREADS
 from tracegrad.codegen.program.compilation_units import Piece, kernel_piece, part_piece
 from tracegrad.codegen.program.interpreter import BAND, STEP
 from tracegrad.codegen.program.region_function import Part, place_of
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
 

@@ -26,7 +26,7 @@ from tracegrad.codegen.plan.planner import Plan
 from tracegrad.codegen.plan.region_steps import Nested, Repeat
 from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Part", "define_part", "leaves_loops", "module_of_pieces", "place_of"]
 

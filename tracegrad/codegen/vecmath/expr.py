@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath.lanes import element_of, lanes_of, number, of_lanes
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "FORMATS",

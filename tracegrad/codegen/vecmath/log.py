@@ -27,7 +27,7 @@ from tracegrad.codegen.vecmath.expr import (
     select,
     sqrt,
 )
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]
 

@@ -38,7 +38,7 @@ from tracegrad.compat.autograd.differential_operators import (
     vector_jacobian_product,
 )
 from tracegrad.compat.autograd.rules import primitive
-from tracegrad.later import second_name
+from tracegrad.utils.lazy_import import second_name
 
 __all__ = [
     "builtins", "checkpoint", "core", "deriv", "dict", "elementwise_grad", "extend", "grad", "grad_and_aux",

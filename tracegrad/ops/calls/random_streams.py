@@ -22,7 +22,7 @@ from tracegrad.errors import DTypeError
 from tracegrad.ops.core.forms import Draw
 from tracegrad.ops.core.op import AS_WRITTEN, Op, Several, bind, primitive
 from tracegrad.ops.shape.linear import broadcast_to
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Moving", "are_apart", "draw", "draw_by", "is_stream", "kind_of", "read_state", "sample", "write_state"]
 

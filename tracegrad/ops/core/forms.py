@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "Along", "Branch", "Call", "Cast", "Checked", "Compose", "Contract", "Draw", "Fill", "Fold", "Form", "Gather",

@@ -37,7 +37,7 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.dispatch import Abstract, Carrier, Level, lead, named, one_node
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = [
     "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Level", "Op", "Several", "bind", "lead", "named", "one_node",

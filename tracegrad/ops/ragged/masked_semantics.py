@@ -46,7 +46,7 @@ from tracegrad.ops.shape.linear import (
     transpose,
     unreduce,
 )
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Part", "Parted", "Unknown", "applied", "belongs", "belongs_along", "clamped", "whole"]
 

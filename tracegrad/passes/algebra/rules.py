@@ -23,7 +23,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node, Value
 from tracegrad.ops import TABLE, Op
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
 

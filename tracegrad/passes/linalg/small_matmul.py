@@ -15,7 +15,7 @@ from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, swaps
 from tracegrad.passes.linalg.diagonal import with_diagonal
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
 

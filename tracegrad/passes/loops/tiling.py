@@ -21,7 +21,7 @@ from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.forms import Cast, Map
 from tracegrad.ops.shape.fill import full
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["run_in_blocks"]
 

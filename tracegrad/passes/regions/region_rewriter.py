@@ -19,7 +19,7 @@ from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, transpo
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.passes.regions.layout_insensitive import in_any_order
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["CARRY", "CONSTANT", "ROW", "Given", "Regions", "Stand", "rebuilt", "seen"]
 

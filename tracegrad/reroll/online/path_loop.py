@@ -23,10 +23,10 @@ from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.elementwise.table import equal, greater, less, logical_and, logical_not, logical_or, where
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import full, reshape
-from tracegrad.records import record
 from tracegrad.reroll.induction import counted
 from tracegrad.reroll.merge_paths import merged
 from tracegrad.reroll.reads_to_xs import rows_taken
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Begin", "Count", "Loop", "Question", "Way", "may_raise"]
 

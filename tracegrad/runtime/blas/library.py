@@ -43,13 +43,13 @@ from typing import SupportsIndex
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
 from tracegrad.codegen.target.cpu import features, has_small_kernels, is_zen
-from tracegrad.records import record
 from tracegrad.runtime.blas import gemm_selection as owned
 from tracegrad.runtime.blas import pack_operand as copied
 from tracegrad.runtime.blas import parallel_gemm as tiled
 from tracegrad.runtime.blas import syrk as symmetric
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.threads import pool as threads
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 

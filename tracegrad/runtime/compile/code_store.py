@@ -26,11 +26,11 @@ from tracegrad.codegen.program.encode import C_LIBRARY
 from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, walker_module
 from tracegrad.codegen.program.region_function import module_of_pieces
 from tracegrad.codegen.vecmath import rare_module
-from tracegrad.records import record
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.progress import advance
 from tracegrad.trace.builder.gc_pause import impatient
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",

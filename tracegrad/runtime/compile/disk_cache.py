@@ -31,8 +31,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.errors import CacheWarning, user_location
-from tracegrad.logs import log
 from tracegrad.settings import settings
+from tracegrad.utils.log import log
 
 __all__ = ["DiskCache", "Entry", "default_cache"]
 

@@ -396,7 +396,7 @@ class Roots:
 
 # What traced functions consist of, methods of instances, and functions with derivative rules.
 _OF_TRACED = {
-    "tracegrad.traced.Traced": ("fun", "body"),
+    "tracegrad.traced_function.Traced": ("fun", "body"),
     "tracegrad.runtime.dispatch.bound_method.Method": ("__wrapped__", "instance"),
     "tracegrad.transforms.custom_rules.custom_vjp": ("fun", "fwd", "bwd", "nondiff_argnums"),
     "tracegrad.transforms.custom_rules.custom_jvp": ("fun", "jvp", "nondiff_argnums"),

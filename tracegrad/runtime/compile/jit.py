@@ -30,7 +30,7 @@ from tracegrad.errors import PACKAGE, UnsupportedError
 from tracegrad.locks import wait_for_imports
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.pass_pipelines import SWITCHES, emitted, initialize, pipeline_of, require_memory
-from tracegrad.signals import uninterrupted
+from tracegrad.utils.deferred_signals import uninterrupted
 
 if TYPE_CHECKING:
     from tracegrad import llvmir as ir

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 import llvmlite.binding as ll
 
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_of", "require_memory"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import parse
-from tracegrad.records import record
 from tracegrad.runtime.execution.program import compile_program
 from tracegrad.runtime.threads.pool import num_threads
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Machine", "bandwidth", "machine", "peak"]
 

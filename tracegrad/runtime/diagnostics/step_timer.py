@@ -18,12 +18,12 @@ from numpy.lib.array_utils import byte_bounds
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
 from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.errors import TracegradError, located
-from tracegrad.records import record
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.execution.program import Program, as_taken
 from tracegrad.runtime.execution.strided_inputs import Lies
 from tracegrad.runtime.threads.pool import clock_source
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Timing", "timed"]
 

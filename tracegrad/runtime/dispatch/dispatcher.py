@@ -30,9 +30,7 @@ from tracegrad.control.while_op import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located, plainly
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import new_lock
-from tracegrad.logs import log
 from tracegrad.ops import Carrier, Level
-from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.diagnostics.nan_origin import look
 from tracegrad.runtime.dispatch.bound_method import ALONE, Method
 from tracegrad.runtime.dispatch.disabled_jit import as_memory_is, eagerly, once
@@ -54,6 +52,8 @@ from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
 from tracegrad.trace.sources.signature import Binder, Call
 from tracegrad.trace.sources.sources import CALLS, on_call
+from tracegrad.utils.errstate import noted, restore_traps, sprung, traps
+from tracegrad.utils.log import log
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.closure_families import Family

@@ -13,7 +13,6 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Size
-from tracegrad.quiet import sprung
 from tracegrad.runtime.dispatch.native_guards import exact
 from tracegrad.runtime.dispatch.native_unpacking import Container, arranged, container, in_order, is_flat
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch
@@ -24,6 +23,7 @@ from tracegrad.trace.random.draws import Drawn, Moved, put_back
 from tracegrad.trace.sources.signature import AnyGenerator, Call
 from tracegrad.trace.sources.sources import Argument, Function, Global, Passed, Source
 from tracegrad.trace.world.guards import Guard
+from tracegrad.utils.errstate import sprung
 
 __all__ = ["Code", "NotSimple", "Then", "opened"]
 

@@ -13,11 +13,11 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
-from tracegrad.logs import enabled, log
 from tracegrad.runtime.dispatch.plain_python_policy import MOST_FOR_ONE, MOST_UNMET
 from tracegrad.trace.builder.value_guards import Answers, ValueGuard
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.sources.signature import Binder, Call
+from tracegrad.utils.log import enabled, log
 
 __all__ = [
     "Warnings",

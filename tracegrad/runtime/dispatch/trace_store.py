@@ -27,8 +27,6 @@ from tracegrad.avals import Aval
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, parse, to_text
 from tracegrad.ir.printer import names_of
-from tracegrad.logs import log
-from tracegrad.records import record
 from tracegrad.runtime.compile.code_store import missing
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.fingerprint import (
@@ -73,6 +71,8 @@ from tracegrad.trace.sources.signature import Call
 from tracegrad.trace.sources.sources import Attribute, Fixed
 from tracegrad.trace.world.guards import Assumptions
 from tracegrad.transforms.split_program import Half
+from tracegrad.utils.lazy_dataclass import record
+from tracegrad.utils.log import log
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape

@@ -27,9 +27,9 @@ import numpy as np
 
 from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
-from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.memory import allocator as pool
+from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 
 __all__ = [
     "MISS", "can_watch", "cell_offset", "kept_memory", "make_callable", "make_portable", "numpy_table", "offset_of",

@@ -35,8 +35,6 @@ from tracegrad.ops import TABLE
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.core.result import result
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
-from tracegrad.records import record
 from tracegrad.runtime.blas import library as blas
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.code_store import Loaded, shared_function
@@ -45,6 +43,8 @@ from tracegrad.runtime.execution.entry_callable import make_callable
 from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
 from tracegrad.runtime.execution.safepoints import look_address
 from tracegrad.runtime.threads import pool as threads
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "Call", "Image", "NumPyCalls", "addressed", "image_of", "is_plain", "linked", "read_image", "require_plain",

@@ -18,7 +18,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill, Identity, Map, Move
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["own_outputs"]
 

@@ -17,8 +17,8 @@ from tracegrad.ir import Graph, Node
 from tracegrad.locks import new_lock
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.result import result
-from tracegrad.records import record
 from tracegrad.runtime.execution.image import Image, is_plain
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Planned", "forget", "key_of", "known", "note"]
 

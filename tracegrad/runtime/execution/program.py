@@ -26,10 +26,8 @@ from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import cached_property
-from tracegrad.logs import log
 from tracegrad.ops.core.half import in_bits
 from tracegrad.ops.elementwise.complex import lies
-from tracegrad.records import record
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.compile.code_store import Loaded, Origin, machine_code, machine_code_count, still_missing
 from tracegrad.runtime.compile.progress import compiling
@@ -38,7 +36,9 @@ from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.image import Image, NumPyCalls, addressed, image_of, linked
 from tracegrad.runtime.execution.strided_inputs import Lies, Strides, laid
 from tracegrad.runtime.execution.tiers import Missing, Tier, missing_of, tier_of
-from tracegrad.signals import uninterrupted
+from tracegrad.utils.deferred_signals import uninterrupted
+from tracegrad.utils.lazy_dataclass import record
+from tracegrad.utils.log import log
 
 __all__ = ["MISS", "Program", "Recalled", "Report", "Unplanned", "compile_program", "conformed", "machine_code_count"]
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.quiet import handling
 from tracegrad.runtime.compile.fingerprint import (
     Unkept,
     consists_of_functions,
@@ -55,6 +54,7 @@ from tracegrad.trace.sources.sources import (
 from tracegrad.trace.sources.state_sources import Called, Context, Name, is_subclass, mapping_behind
 from tracegrad.tree import TreeDef
 from tracegrad.tree.registry import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
+from tracegrad.utils.errstate import handling
 
 __all__ = ["Changed", "Reader", "Writer"]
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import TracegradError, located
-from tracegrad.records import record
 from tracegrad.torch.autograd.finite_differences import Slopes, along, columns
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.node import unmasked
 from tracegrad.torch.tape.tensor import Tensor, of_array
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "SEED", "Check", "GradcheckError", "Options", "as_tuple", "differentiable", "outputs_of", "random_cotangent",

@@ -25,12 +25,12 @@ from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.reduce.first_max import first_max, first_place
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
-from tracegrad.records import record
 from tracegrad.torch.functions.activations import relu
 from tracegrad.torch.functions.convolution import Sizes, for_each, padded_by, windows_of, with_batch
 from tracegrad.torch.functions.dims import integers, lengths, size_error
 from tracegrad.torch.functions.index_update import written
 from tracegrad.torch.functions.operands import as_node, floating
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",

@@ -19,10 +19,10 @@ import numpy as np
 
 from tracegrad.errors import located, user_file
 from tracegrad.ops.core.op import Carrier
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.node import AccumulateGrad, Masked, Node, added, owned, rewrap, unmasked, writing
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["Edge", "Sweep", "run"]
 

@@ -24,7 +24,6 @@ from tracegrad.ops.core.dispatch import Holder
 from tracegrad.ops.core.op import Carrier, Level, Op
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.shape.linear import reshape
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.generator import drawn
 from tracegrad.torch.functions.promotion import common_dtype, in_one_dtype
@@ -33,6 +32,7 @@ from tracegrad.torch.tape.answers import twin_of
 from tracegrad.torch.tape.generated_vjps import needs_of
 from tracegrad.torch.tape.node import Spec
 from tracegrad.torch.tape.saved_tensor import copy_of_borrowed, own
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["RECIPES", "Part", "Recipe", "any_requires", "key_of", "remember", "written"]
 

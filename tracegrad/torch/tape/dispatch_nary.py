@@ -15,11 +15,11 @@ from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op, lead
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.node import Spec, next_number
 from tracegrad.torch.tape.op_node import plan_of, remembered
 from tracegrad.torch.tape.saved_tensor import Saved, made_now, saved_apart
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["is_ready", "of_some", "shapes_of"]
 

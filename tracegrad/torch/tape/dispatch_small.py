@@ -16,13 +16,13 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op, lead
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing
 from tracegrad.torch.tape.dispatch_nary import of_some
 from tracegrad.torch.tape.node import Spec, next_number
 from tracegrad.torch.tape.op_node import Plan, plan_of, remembered
 from tracegrad.torch.tape.saved_tensor import Saved, kept_as, made_now, saved_apart
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["of_form", "of_kinds", "of_one", "of_two"]
 

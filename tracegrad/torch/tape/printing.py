@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.records import record
 from tracegrad.torch.functions.promotion import default_complex
 from tracegrad.torch.tape.dtypes import DTYPES, get_default_dtype
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["format_of", "get_printoptions", "html_of", "options_set", "set_printoptions", "text_of", "text_of_array"]
 
@@ -223,7 +223,7 @@ def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None
 def html_of(x: Any) -> str:
     """What a notebook shows of a Tensor: its shape, its dtype and what it is on the tape; then its text, and its grad's
     where it has one."""
-    from tracegrad.markup import block, piece
+    from tracegrad.utils.html import block, piece
 
     size = " x ".join(map(str, x.shape)) if x.shape else "of one number"
     node = x.grad_fn

@@ -21,7 +21,6 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.memory_order import arranged, has_order, relaid
 from tracegrad.ops.core.op import Carrier, Level, Op
 from tracegrad.ops.shape.linear import broadcast_to, cast
-from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import as_pytorchs
 from tracegrad.torch.functions.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
@@ -34,6 +33,7 @@ from tracegrad.torch.tape.dispatch_small import of_kinds
 from tracegrad.torch.tape.node import AccumulateGrad, Node, next_number
 from tracegrad.torch.tape.op_node import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.saved_tensor import Borrowed, kept, own, private
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["FLOATS", "Recorded", "new_node"]
 

@@ -16,7 +16,7 @@ from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
 from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
-from tracegrad.quiet import USUAL, sprung, traps
+from tracegrad.utils.errstate import USUAL, sprung, traps
 
 __all__ = ["ESCAPED", "Recording", "mark"]
 

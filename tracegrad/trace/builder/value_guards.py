@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import cast
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "Spelled", "ValueGuard", "question", "value_key"]
 

@@ -28,12 +28,12 @@ from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.boolean_mask import HOW_MANY
 from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.shape.linear import full
-from tracegrad.records import record
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.layout import UNKNOWN
 from tracegrad.trace.driver.closed_rules import ClosedRule, NotYet, RuleGraph
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 

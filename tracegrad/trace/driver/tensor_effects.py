@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import Aval
-from tracegrad.records import record
 from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.trace.sources.sources import Source
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["DefaultDtype", "GradMode", "TapeTrace"]
 

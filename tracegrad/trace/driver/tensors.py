@@ -15,7 +15,6 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
-from tracegrad.records import record
 from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine
 from tracegrad.torch.tape import inplace_updates as views
@@ -26,6 +25,7 @@ from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.effects.result_template import Piece
 from tracegrad.trace.sources.sources import Argument, Attribute, Fixed, Source
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["StandIn", "Tensors"]
 

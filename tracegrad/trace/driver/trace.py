@@ -26,7 +26,6 @@ from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import Gather, Scatter
 from tracegrad.ops.elementwise.table import logical_and, logical_not
-from tracegrad.records import record
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder.abort import COMPUTED, FOLDED, TURN_BY_TURN, Attempts, Restarts, RunsPlainly
@@ -59,6 +58,7 @@ from tracegrad.trace.values.views import require_views
 from tracegrad.trace.world.guards import Assumptions
 from tracegrad.trace.world.memoized_results import note_written
 from tracegrad.trace.world.world import World
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Trace", "trace_call"]
 

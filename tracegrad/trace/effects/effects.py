@@ -23,7 +23,6 @@ from numpy.lib.array_utils import byte_bounds
 
 from tracegrad.errors import MADE
 from tracegrad.ops import Carrier
-from tracegrad.signals import uninterrupted
 from tracegrad.trace.effects.result_template import Node, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.sources.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
@@ -31,6 +30,7 @@ from tracegrad.trace.values.container_proxies import Shadowed, real_key
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.tree import children, is_node
 from tracegrad.tree.registry import KINDS
+from tracegrad.utils.deferred_signals import uninterrupted
 
 __all__ = [
     "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.quiet import handling
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.builder.gc_pause import thresholds
 from tracegrad.trace.proxies.opaque_state import Opaque, State
 from tracegrad.trace.sources.sources import Fixed, Item
 from tracegrad.trace.sources.state_sources import Called, Context
+from tracegrad.utils.errstate import handling
 
 __all__ = ["READERS", "ContextVariable", "Environment", "Modules", "of_settings", "reader"]
 

@@ -21,7 +21,6 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, belongs, clamped
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, cast, flip, full, inverse_permutation, reshape, slice, transpose
-from tracegrad.records import record
 from tracegrad.trace.ragged.symbolic_size import (
     Size,
     between,
@@ -34,6 +33,7 @@ from tracegrad.trace.ragged.symbolic_size import (
     within,
 )
 from tracegrad.trace.values.python_arithmetic import bounds
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Cut", "cut_of", "fitted", "is_cut", "read", "replaced"]
 

@@ -23,13 +23,13 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node, Value, evaluate
 from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.ops.calls.random_streams import Moving, are_apart, is_stream, read_state
-from tracegrad.records import record
 from tracegrad.trace.builder.abort import NO_STREAMS
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.loops.range_counter import tell
 from tracegrad.trace.random.generator_state import Stream, are_wanted, require
 from tracegrad.trace.sources.consumed_iterators import Items, go_back, where
 from tracegrad.trace.sources.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
     "Drawing", "Drawn", "Draws", "Moved", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Description", "describe", "signature_of"]
 

@@ -21,8 +21,8 @@ from tracegrad.avals import SUPPORTED, is_huge, is_plain_array, supported
 from tracegrad.errors import TraceError, located
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, TensorCarrier
-from tracegrad.records import record
 from tracegrad.trace.sources.describe import describe, signature_of
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["AnyGenerator", "Binder", "Call", "Field", "exact", "parts"]
 

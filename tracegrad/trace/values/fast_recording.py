@@ -27,11 +27,11 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import TABLE, Op, lead
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.shape.linear import broadcast_to, reshape, slice
-from tracegrad.quiet import USUAL, traps
 from tracegrad.trace.builder.recording import mark
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import take_shape
+from tracegrad.utils.errstate import USUAL, traps
 
 __all__: list[str] = []
 

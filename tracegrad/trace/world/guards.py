@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.records import record
 from tracegrad.trace.builder.abort import STEPS, RunsPlainly
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.effects.effects import Effect
@@ -25,6 +24,7 @@ from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.sources.signature import exact
 from tracegrad.trace.sources.sources import CALLS, Source
 from tracegrad.trace.sources.state_sources import Name
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["GONE", "Assumptions", "Guard", "all_of", "copied", "is_number", "keys_of", "short"]
 

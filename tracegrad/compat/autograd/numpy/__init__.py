@@ -24,6 +24,6 @@ from tracegrad.compat.autograd.numpy.joining import concatenate as concatenate
 from tracegrad.compat.autograd.numpy.joining import hstack as hstack
 from tracegrad.compat.autograd.numpy.joining import stack as stack
 from tracegrad.compat.autograd.numpy.joining import vstack as vstack
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "numpy")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "numpy.linalg")
 

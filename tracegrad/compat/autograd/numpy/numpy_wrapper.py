@@ -1,5 +1,5 @@
 """NumPy itself, whose functions are traced as they are."""
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "numpy")

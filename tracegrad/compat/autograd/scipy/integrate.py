@@ -1,5 +1,5 @@
 """SciPy's own integrators; `odeint` takes the parameters of its function by position or as `args`."""
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "scipy.integrate")

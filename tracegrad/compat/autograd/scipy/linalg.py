@@ -1,5 +1,5 @@
 """SciPy's own functions of linear algebra."""
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "scipy.linalg")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tracegrad.errors import located
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "scipy.signal")
 

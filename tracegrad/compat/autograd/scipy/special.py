@@ -1,5 +1,5 @@
 """SciPy's own special functions."""
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "scipy.special")

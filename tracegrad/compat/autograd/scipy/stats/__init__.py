@@ -1,5 +1,5 @@
 """SciPy's own distributions, each by `import` too: `import autograd.scipy.stats.norm as norm`."""
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "scipy.stats")

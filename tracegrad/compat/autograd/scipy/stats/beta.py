@@ -1,5 +1,5 @@
 """The methods of `scipy.stats.beta`."""
 
-from tracegrad.later import mirrored
+from tracegrad.utils.lazy_import import mirrored
 
 __getattr__, __dir__ = mirrored(globals(), "scipy.stats", "beta")

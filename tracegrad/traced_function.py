@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
-from tracegrad.pickling import Recipe, bound_method, made_again, reduced
 from tracegrad.runtime.dispatch.bound_method import Method
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.retrace_reasons import show_key
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
+from tracegrad.utils.pickling import Recipe, bound_method, made_again, reduced
 
 if TYPE_CHECKING:
     from tracegrad.profile import Profile
@@ -90,7 +90,7 @@ class Traced(_Typed[Parameters, Result]):
         return self
 
     def _repr_html_(self) -> str:
-        from tracegrad.markup import note, piece, table
+        from tracegrad.utils.html import note, piece, table
 
         rows = [
             (", ".join(show_key(self.binder, key)), str(len(path.trace.graph.nodes)), path.stage)
@@ -141,7 +141,7 @@ class Traced(_Typed[Parameters, Result]):
         >>> numba.njit(lambda x: slope(x) + slope(2.0 * x))(np.ones(3))
         15.0
         """
-        from tracegrad.njit import as_numba
+        from tracegrad.numba_export import as_numba
 
         return as_numba(self, args)
 
@@ -154,7 +154,7 @@ class Traced(_Typed[Parameters, Result]):
         >>> Traced(lambda x, y: np.sin(x) * y).as_cfunc("float64(float64, float64)").ctypes(0.0, 3.0)
         0.0
         """
-        from tracegrad.njit import as_cfunc
+        from tracegrad.numba_export import as_cfunc
 
         return as_cfunc(self, signature)
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.commands.words import Lines
+from tracegrad.cli.errors import Lines
 from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import disable_jit
-from tracegrad.units import columns, duration
+from tracegrad.utils.formatting import columns, duration
 
 __all__ = ["add_to"]
 

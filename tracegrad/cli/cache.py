@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from tracegrad.commands.words import Lines
+from tracegrad.cli.errors import Lines
 from tracegrad.runtime.compile.disk_cache import Entry, default_cache
-from tracegrad.units import amount, columns
+from tracegrad.utils.formatting import amount, columns
 
 __all__ = ["add_to"]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from tracegrad import tree
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.pictures.graph import fusion_groups, graph_diagram
-from tracegrad.pictures.model import Diagram
-from tracegrad.pictures.svg import render
-from tracegrad.pictures.tape import Names, is_tensor, tape_diagram, tensors_in
-from tracegrad.traced import Traced
+from tracegrad.traced_function import Traced
+from tracegrad.visualization.diagram import Diagram
+from tracegrad.visualization.graph import fusion_groups, graph_diagram
+from tracegrad.visualization.svg import render
+from tracegrad.visualization.tape import Names, is_tensor, tape_diagram, tensors_in
 
 __all__ = ["Picture", "visualize"]
 

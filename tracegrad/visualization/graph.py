@@ -11,7 +11,7 @@ from tracegrad.errors import located
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.printer import named_regions
 from tracegrad.ops.core.forms import Fill
-from tracegrad.pictures.model import Box, Diagram, Line, Panel, number_text, shortened
+from tracegrad.visualization.diagram import Box, Diagram, Line, Panel, number_text, shortened
 
 __all__ = ["fusion_groups", "graph_diagram"]
 

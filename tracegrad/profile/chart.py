@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tracegrad.drawing import LETTER, TEXT, document, escaped, rectangle, words
-from tracegrad.profile.text import places
-from tracegrad.units import amount, duration, percent
+from tracegrad.profile.table import places
+from tracegrad.utils.formatting import amount, duration, percent
+from tracegrad.utils.svg import LETTER, TEXT, document, escaped, rectangle, words
 
 __all__ = ["bars"]
 

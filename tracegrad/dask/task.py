@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.dask.partial import Partial
-from tracegrad.derived import derived
+from tracegrad.dask.tree_reduction import Partial
 from tracegrad.errors import ShapeError, located
 from tracegrad.locks import new_lock
 from tracegrad.settings import settings
 from tracegrad.trace.sources.describe import describe
-from tracegrad.traced import Traced
+from tracegrad.traced_function import Traced
+from tracegrad.transform_support import derived
 from tracegrad.transforms import vjp_function as reverse
 
 __all__ = ["How", "Job", "Place", "in_order", "of_chunk"]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracegrad.pictures.model import (
+from tracegrad.visualization.diagram import (
     Box,
     Diagram,
     Line,

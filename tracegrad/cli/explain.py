@@ -22,9 +22,9 @@ import numpy as np
 
 from tracegrad import api
 from tracegrad.avals import SUPPORTED, short_name
-from tracegrad.commands.words import Lines, UsageError
+from tracegrad.cli.errors import Lines, UsageError
 from tracegrad.profile import profile
-from tracegrad.traced import Traced
+from tracegrad.traced_function import Traced
 
 __all__ = ["add_to", "argument", "found"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracegrad.drawing import LETTER, TEXT, TITLE, document, escaped, number, rectangle
-from tracegrad.pictures.layout import Edge, Placed, Point, arrange, assign_levels, place
-from tracegrad.pictures.model import Diagram, Line, Panel, shortened
+from tracegrad.utils.svg import LETTER, TEXT, TITLE, document, escaped, number, rectangle
+from tracegrad.visualization.diagram import Diagram, Line, Panel, shortened
+from tracegrad.visualization.layered_layout import Edge, Placed, Point, arrange, assign_levels, place
 
 __all__ = ["render"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad import tree
-from tracegrad.dask.job import Place
+from tracegrad.dask.task import Place
 from tracegrad.errors import ShapeError, located
 
 __all__ = ["Columns", "of_dask"]

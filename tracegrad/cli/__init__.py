@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import argparse
 
-from tracegrad.commands import bench, functions, machine, stored
+from tracegrad.cli import bench
+from tracegrad.cli import cache as stored
+from tracegrad.cli import explain as functions
+from tracegrad.cli import info as machine
 
 __all__ = ["parser"]
 

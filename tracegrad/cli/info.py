@@ -11,14 +11,14 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from tracegrad.commands.words import Lines
+from tracegrad.cli.errors import Lines
 from tracegrad.runtime.blas import library as blas
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.diagnostics.machine_peaks import machine
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import settings
-from tracegrad.units import amount
+from tracegrad.utils.formatting import amount
 
 __all__ = ["add_to"]
 

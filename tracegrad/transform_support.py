@@ -14,7 +14,7 @@ from typing import Any
 
 from tracegrad.errors import TraceError, located
 from tracegrad.trace.sources.describe import describe
-from tracegrad.traced import Parameters, Traced
+from tracegrad.traced_function import Parameters, Traced
 
 __all__ = [
     "Options", "check", "compiled_options", "derived", "require_callable", "require_options", "standing_for", "statics",

@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracegrad.dask.columns import Columns, of_dask
-from tracegrad.dask.job import How, Job, in_order, of_chunk
-from tracegrad.dask.partial import Partial, along_tree, finished, mean_of, sum_of
-from tracegrad.derived import check
+from tracegrad.dask.partitions import Columns, of_dask
+from tracegrad.dask.task import How, Job, in_order, of_chunk
+from tracegrad.dask.tree_reduction import Partial, along_tree, finished, mean_of, sum_of
 from tracegrad.errors import TraceError, located
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.sources.describe import describe
+from tracegrad.transform_support import check
 from tracegrad.transforms.vjp_function import positional, positions
 
 __all__ = ["chunk_of", "grad", "value_and_grad"]

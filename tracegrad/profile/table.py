@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tracegrad.units import amount, columns, duration, percent
+from tracegrad.utils.formatting import amount, columns, duration, percent
 
 __all__ = ["lines_of", "places"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
 
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Edge", "Levels", "Placed", "Point", "Size", "arrange", "assign_levels", "place"]
 

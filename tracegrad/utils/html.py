@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tracegrad.drawing import escaped
+from tracegrad.utils.svg import escaped
 
 __all__ = ["block", "code", "fold", "note", "piece", "table"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.records import record
+from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Box", "Diagram", "Line", "Panel", "array_of", "shape_text", "shortened", "value_text"]
 

@@ -1,0 +1,1 @@
+"""What is not about derivatives: logging, formatting, lazy imports, pickling."""
