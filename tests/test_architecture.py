@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,65 +17,26 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 
 # From the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
-    "later",
-    "locks",
-    "errors",
-    "records",
-    "settings",
-    "avals",
-    "tree",
-    "drawing",
-    "markup",
-    "pickling",
-    "units",
-    "logs",
-    "quiet",
-    "signals",
-    "torch",
-    "torch.modes",
-    "ops",
-    "ad",
-    "numpy_api",
-    "scipy_api",
-    "random",
-    "torch.functions",
-    "torch.tape",
-    "torch.autograd",
-    "torch.linalg",
-    "torch.nn",
-    "torch.optim",
-    "torch.special",
-    "torch.array_api",
-    "torch.cuda",
-    "torch.exports",
-    "ir",
-    "trace",
-    "transforms",
-    "control",
-    "rolling",
-    "jacobians",
-    "passes",
-    "llvmir",
-    "codegen",
-    "runtime",
-    "solvers",
-    "explain",
-    "profile",
-    "njit",
-    "traced",
-    "derived",
-    "api",
-    "audit",
-    "scipy",
-    "dask",
-    "implicit",
-    "func",
-    "compat",
-    "pictures",
-    "commands",
-    "__main__",
-    "tracegrad",
-)
+    "locks", "errors", "settings", "utils", "avals", "tree", "torch", "torch.modes", "ops", "ad", "numpy_api",
+    "scipy_api", "random", "torch.functions", "torch.tape", "torch.autograd", "torch.linalg", "torch.nn", "torch.optim",
+    "torch.special", "torch.array_api", "torch.cuda", "torch.exports", "ir", "trace", "transforms", "control", "reroll",
+    "jacobians", "passes", "llvmir", "codegen", "runtime", "solvers", "explain", "profile", "numba_export",
+    "traced_function", "transform_support", "api", "audit", "scipy", "dask", "implicit", "func", "compat",
+    "visualization", "cli", "__main__", "tracegrad",
+)  # fmt: skip
+
+# The same for the packages inside of a folder, with what is imported for the type checker or inside functions.
+LAYERS_WITHIN = {
+    "codegen": "target loopir vecmath instr kernels libs lower plan program entry",
+    "ops": "core numerics shape elementwise indexing reduce linalg nn signal calls special ragged",
+    "passes": "core algebra dtypes linalg regions simplify loops",
+    "reroll": "online",
+    "runtime": "compile threads memory blas execution diagnostics persistence dispatch",
+    "trace": "bytecode sources builder values rewriting effects ragged loops random proxies world driver",
+}
+
+# How many modules a package has beside its own packages.
+MOST_MODULES = 24
 
 # What may be imported inside a function; nothing else is, but for modules of the package that `import tracegrad` is to
 # leave out (`test_import.py`).
@@ -183,6 +145,29 @@ def test_only_slow_or_optional_dependencies_are_imported_inside_functions() -> N
 def test_slow_dependencies_are_imported_inside_functions_only() -> None:
     early = [(module, found) for module, found in all_imports(typing=False) if not found.late]
     assert [told(*each) for each in early if each[1].module.split(".")[0] in SLOW] == []
+
+
+@pytest.mark.parametrize("folder", LAYERS_WITHIN)
+def test_packages_within_a_folder_import_those_below_only(folder: str) -> None:
+    order = [f"tracegrad.{folder}.{name}" for name in LAYERS_WITHIN[folder].split()]
+    packages = {str(path.parent.relative_to(PACKAGE.parent)).replace("/", ".") for path in modules().values()}
+    assert {name for name in packages if name.rpartition(".")[0] == f"tracegrad.{folder}"} == set(order)
+
+    def place(module: str) -> int | None:
+        return next((k for k, name in enumerate(order) if f"{module}.".startswith(f"{name}.")), None)
+
+    wrong = []
+    for module, found in all_imports():
+        here, there = place(module), place(found.module)
+        if here is not None and there is not None and there > here:
+            wrong.append(told(module, found))
+    assert wrong == []
+
+
+def test_packages_have_few_modules() -> None:
+    count = Counter(path.parent for path in modules().values() if path.name != "__init__.py")
+    folder_of_all = PACKAGE
+    assert {path: n for path, n in count.items() if n > MOST_MODULES and path != folder_of_all} == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
