@@ -219,7 +219,7 @@ def test_the_reader_of_imports_sees_them_all(source: str, expected: list[tuple[s
 # -- ops are asked for their form, not for their name ----------------------------------------------------------------
 # The names that tell an op or a node from others in the source, and what says what PyTorch calls them.
 HANDLES_OPS = {"Node", "Op", "TABLE", "handler", "producer"}
-LABELS = {"tracegrad.torch.tape.node_names"}
+LABELS = {"tracegrad.torch.tape.recording.node_names"}
 # What else has a name in modules that handle ops.
 NAMED = {"entry", "f", "first", "function", "p", "s", "saved", "self"}
 

@@ -17,7 +17,7 @@ from tracegrad.ir import run, verify
 from tracegrad.ir.batch import batched
 from tracegrad.ops import TABLE
 from tracegrad.torch import autograd
-from tracegrad.torch.tape.factories import tensor
+from tracegrad.torch.tape.tensors.factories import tensor
 
 SIZE = 3
 _CASES = [(op, i, *case) for op in list(TABLE.values()) for i, case in enumerate(op.sample_cases()) if case[0]]

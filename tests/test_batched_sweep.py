@@ -10,7 +10,7 @@ import pytest
 import tracegrad as tg
 import tracegrad.nn.functional as F
 from tracegrad import autograd
-from tracegrad.torch.tape import engine
+from tracegrad.torch.tape.backward import engine
 
 rng = np.random.default_rng(0)
 X, W = rng.normal(size=(4, 3)), rng.normal(size=(3, 5))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.torch.tape.copy_pool import copy_of
+from tracegrad.torch.tape.recording.copy_pool import copy_of
 
 X = np.array([1.0, 2.0, 3.0])
 M = np.array([[3.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 5.0]])

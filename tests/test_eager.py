@@ -16,7 +16,7 @@ import tracegrad as tg
 import tracegrad.nn.functional
 import tracegrad.ops.core.elementwise_op as declare_module
 import tracegrad.ops.core.op as op_module
-import tracegrad.torch.tape.dispatch_nary as cases_module
+import tracegrad.torch.tape.recording.dispatch_nary as cases_module
 from tracegrad.errors import DTypeError
 from tracegrad.torch.tape import (
     TapeArray,
@@ -29,7 +29,7 @@ from tracegrad.torch.tape import (
     no_grad,
     set_grad_enabled,
 )  # fmt: skip
-from tracegrad.torch.tape.factories import from_numpy, tensor
+from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.5, 1.5, (3, 4))

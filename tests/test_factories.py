@@ -14,8 +14,8 @@ import pytest
 import tracegrad as tg
 from tracegrad import Tensor, trace
 from tracegrad.errors import DTypeError, UnsupportedError
-from tracegrad.torch.tape import dtypes, factories, random
-from tracegrad.torch.tape.printing import text_of
+from tracegrad.torch.tape.tensors import dtypes, factories, random
+from tracegrad.torch.tape.tensors.printing import text_of
 
 # The names that the expressions below are written in: those of the package.
 NAMES: dict[str, Any] = {

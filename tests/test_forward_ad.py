@@ -17,9 +17,10 @@ import torch_cases
 import tracegrad as tg
 from tracegrad.autograd import forward_ad as fw
 from tracegrad.autograd import functional
-from tracegrad.torch.functions import nn_functional, special
-from tracegrad.torch.functions.generator import default_generator
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.generator import default_generator
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.math import special
+from tracegrad.torch.functions.nn import nn_functional
 from tracegrad.torch.modes import STATE
 
 RNG = np.random.default_rng(5)

@@ -11,7 +11,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 from tracegrad.torch.tape import grad, no_grad
-from tracegrad.torch.tape.factories import ones, tensor, zeros
+from tracegrad.torch.tape.tensors.factories import ones, tensor, zeros
 
 A = np.array([[2.0, -1.0, 0.5], [0.0, 1.0, 3.0]])
 V = np.array([1.0, -2.0, 0.5])

@@ -13,10 +13,10 @@ from tracegrad.autograd.gradcheck import GradcheckError, gradcheck, gradgradchec
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 from tracegrad.torch import functions  # noqa: F401  registers the functions
-from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape.factories import ones, tensor
-from tracegrad.torch.tape.node import Node, next_number
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.tape.recording.node import Node, next_number
+from tracegrad.torch.tape.tensors.factories import ones, tensor
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 RNG = np.random.default_rng(11)
 

@@ -23,7 +23,7 @@ from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape import linear
 from tracegrad.runtime.execution.program import compile_program
-from tracegrad.torch.tape.factories import tensor
+from tracegrad.torch.tape.tensors.factories import tensor
 from tracegrad.transforms.jvp_graph import pushed as push_graph
 from tracegrad.transforms.vjp_graph import vjp
 

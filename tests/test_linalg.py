@@ -14,10 +14,10 @@ from torch_linalg import CALLS, INPUTS, OTHER_NODES, call, inputs_of, weights
 
 import tracegrad as tg
 from tracegrad.torch import tape
-from tracegrad.torch.functions import linalg
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.linalg import matrices as linalg
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 RECORDED = json.loads(torch_linalg.DATA.read_text(encoding="utf-8"))
 F = SimpleNamespace(**FUNCTIONS)

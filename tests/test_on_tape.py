@@ -23,7 +23,7 @@ from hatch import Hatch
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
 from tracegrad.torch.tape import Tensor, backward, enable_grad, grad, no_grad
-from tracegrad.torch.tape.factories import tensor
+from tracegrad.torch.tape.tensors.factories import tensor
 
 RNG = np.random.default_rng(11)
 

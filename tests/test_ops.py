@@ -20,7 +20,7 @@ from tracegrad.ops.elementwise.table import add, greater, sqrt, where
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.stack_split import split, unbind
 from tracegrad.torch.autograd import backward
-from tracegrad.torch.tape.factories import tensor
+from tracegrad.torch.tape.tensors.factories import tensor
 from tracegrad.transforms.vjp_graph import vjp
 
 

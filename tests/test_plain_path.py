@@ -37,7 +37,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import tracegrad as tg
-from tracegrad.torch.tape.functional import eager_vjp
+from tracegrad.torch.tape.backward.functional import eager_vjp
 from tracegrad.trace.values import tracer
 
 X = np.array([0.3, 0.7, 1.1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.torch.functions.pooling import avg_pool2d, max_pool1d, max_pool2d, max_pool3d
+from tracegrad.torch.functions.nn.pooling import avg_pool2d, max_pool1d, max_pool2d, max_pool3d
 
 X = np.random.default_rng(0).integers(-3, 4, (2, 3, 11, 14)).astype(np.float64)  # with many equal elements
 WINDOWS = [(2, None, 0, 1), ((3, 2), None, 0, 1), (3, 2, 1, 1), (3, 1, 0, 1), (2, 3, 0, 2), (2, 2, 1, 1)]

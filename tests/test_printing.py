@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracegrad.torch.tape.dtypes import set_default_dtype
-from tracegrad.torch.tape.factories import tensor
-from tracegrad.torch.tape.printing import format_of, get_printoptions, set_printoptions, text_of, text_of_array
+from tracegrad.torch.tape.tensors.dtypes import set_default_dtype
+from tracegrad.torch.tape.tensors.factories import tensor
+from tracegrad.torch.tape.tensors.printing import format_of, get_printoptions, set_printoptions, text_of, text_of_array
 
 # `input` is an expression of NumPy, `text` what PyTorch 2.13 prints with float64 as its default dtype ("torch." taken
 # out), `history` how the Tensor came to be: a leaf that requires grad, or a clone of one.

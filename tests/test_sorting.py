@@ -15,8 +15,8 @@ import pytest
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 from tracegrad.ops.reduce.partition import partitioned_values
-from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.functions.return_types import return_type
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.tape import Tensor
 
 F = SimpleNamespace(**FUNCTIONS)

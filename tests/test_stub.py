@@ -20,9 +20,9 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.torch.exports import NAMES
-from tracegrad.torch.functions.out import with_out
-from tracegrad.torch.functions.registry import METHODS
-from tracegrad.torch.tape import factories
+from tracegrad.torch.functions.core.out import with_out
+from tracegrad.torch.functions.core.registry import METHODS
+from tracegrad.torch.tape.tensors import factories
 
 PACKAGE = Path(tg.__file__).parent
 

@@ -17,7 +17,7 @@ from tracegrad.ops import TABLE
 from tracegrad.ops.core.op import Op, Several
 from tracegrad.ops.elementwise.table import add, cos, multiply, sin
 from tracegrad.ops.shape.linear import broadcast_to
-from tracegrad.torch.functions.operands import as_node
+from tracegrad.torch.functions.core.operands import as_node
 
 
 def _leaf(*values: float) -> Any:

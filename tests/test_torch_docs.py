@@ -11,7 +11,7 @@ import pytest
 
 from tracegrad import linalg
 from tracegrad.nn import functional
-from tracegrad.torch.functions.registry import FUNCTIONS, METHODS
+from tracegrad.torch.functions.core.registry import FUNCTIONS, METHODS
 
 
 def documented() -> dict[str, Callable[..., Any]]:

@@ -15,11 +15,12 @@ from along import replayed
 from torch_cases import CONSTANT, GROUPS, INPUTS, calls, recorded, weights
 
 import tracegrad as tg
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions import registry, special
-from tracegrad.torch.functions.generator import default_generator
-from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape.engine import grad
+from tracegrad.torch.functions.core import registry
+from tracegrad.torch.functions.core.generator import default_generator
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.math import special
+from tracegrad.torch.functions.nn import nn_functional as F
+from tracegrad.torch.tape.backward.engine import grad
 
 RECORDED = recorded()
 CALLS = [call for group in GROUPS for call in calls(group)]

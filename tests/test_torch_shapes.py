@@ -13,7 +13,7 @@ import torch_shapes
 from torch_shapes import CALLS, FIXED, FLOATS, call, cotangent, inputs_of
 
 import tracegrad as tg
-from tracegrad.torch.functions.registry import FUNCTIONS, METHODS
+from tracegrad.torch.functions.core.registry import FUNCTIONS, METHODS
 
 RECORDED = json.loads(torch_shapes.DATA.read_text(encoding="utf-8"))
 F = SimpleNamespace(**FUNCTIONS)

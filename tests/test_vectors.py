@@ -365,7 +365,7 @@ def test_truths_of_as_many_numbers_as_there_are(dtype: str) -> None:
 ON_AVX2 = """
 import numpy as np, tracegrad as tg
 from tracegrad.codegen.kernels import vectorize as vectors
-from tracegrad.torch.functions.pooling import max_pool2d
+from tracegrad.torch.functions.nn.pooling import max_pool2d
 assert (vectors.vector_bytes(), vectors.narrowest_bytes()) == (32, 4)
 rng = np.random.default_rng(0)
 functions = [

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         set_grad_enabled,
     )
     from tracegrad.torch.tape import Tensor
-    from tracegrad.torch.tape.factories import from_numpy, tensor
+    from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
     from tracegrad.transforms.custom_rules import custom_jvp, custom_vjp
     from tracegrad.transforms.opaque import opaque
     from tracegrad.visualization import visualize

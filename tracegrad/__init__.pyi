@@ -71,19 +71,19 @@ from tracegrad.transforms.custom_rules import custom_jvp as custom_jvp
 from tracegrad.transforms.custom_rules import custom_vjp as custom_vjp
 from tracegrad.transforms.opaque import opaque as opaque
 from tracegrad.tree import register_pytree_node as register_pytree_node
-from tracegrad.torch.tape.kinds import BoolTensor as BoolTensor
-from tracegrad.torch.tape.kinds import ByteTensor as ByteTensor
-from tracegrad.torch.tape.kinds import CharTensor as CharTensor
+from tracegrad.torch.tape.tensors.legacy_types import BoolTensor as BoolTensor
+from tracegrad.torch.tape.tensors.legacy_types import ByteTensor as ByteTensor
+from tracegrad.torch.tape.tensors.legacy_types import CharTensor as CharTensor
 from tracegrad.torch.modes import DEFAULT as DEFAULT
-from tracegrad.torch.tape.kinds import DoubleTensor as DoubleTensor
-from tracegrad.torch.tape.kinds import FloatTensor as FloatTensor
-from tracegrad.torch.functions.generator import Generator as Generator
-from tracegrad.torch.tape.kinds import HalfTensor as HalfTensor
-from tracegrad.torch.tape.kinds import IntTensor as IntTensor
-from tracegrad.torch.tape.kinds import LongTensor as LongTensor
-from tracegrad.torch.tape.kinds import ShortTensor as ShortTensor
+from tracegrad.torch.tape.tensors.legacy_types import DoubleTensor as DoubleTensor
+from tracegrad.torch.tape.tensors.legacy_types import FloatTensor as FloatTensor
+from tracegrad.torch.functions.core.generator import Generator as Generator
+from tracegrad.torch.tape.tensors.legacy_types import HalfTensor as HalfTensor
+from tracegrad.torch.tape.tensors.legacy_types import IntTensor as IntTensor
+from tracegrad.torch.tape.tensors.legacy_types import LongTensor as LongTensor
+from tracegrad.torch.tape.tensors.legacy_types import ShortTensor as ShortTensor
 from tracegrad.avals import Size as Size
-from tracegrad.torch.tape.devices import device as device
+from tracegrad.torch.tape.tensors.devices import device as device
 from numpy import dtype as dtype
 
 __version__: str

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as _np
 
-from tracegrad.torch.functions.matrix_errors import LinAlgError as LinAlgError
+from tracegrad.torch.functions.linalg.matrix_errors import LinAlgError as LinAlgError
 
 
 def cholesky(A: Any, *, upper: _bool = ..., out: Any = ...) -> Any: ...

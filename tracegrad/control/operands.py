@@ -188,7 +188,7 @@ def like_row(x: Any) -> Any:
 def stacked(values: Sequence[Any], axis: int = 0) -> Any:
     """Arrays, Tensors or numbers along a new axis."""
     if any(isinstance(x, TapeCarrier) for x in values):
-        from tracegrad.torch.functions.joining import stack
+        from tracegrad.torch.functions.indexing.joining import stack
 
         return stack(list(values), axis)
     arrays: list[Any] = [x if isinstance(x, Carrier) else np.asarray(x) for x in values]
@@ -198,7 +198,7 @@ def stacked(values: Sequence[Any], axis: int = 0) -> Any:
 def concatenated(values: Sequence[Any], axis: int = 0) -> Any:
     """Arrays or Tensors along an axis that they have."""
     if any(isinstance(x, TapeCarrier) for x in values):
-        from tracegrad.torch.functions.joining import cat
+        from tracegrad.torch.functions.indexing.joining import cat
 
         return cat(list(values), axis)
     return np.concatenate(values, axis)

@@ -18,9 +18,10 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
-from tracegrad.torch.functions import sorting
-from tracegrad.torch.functions.return_types import return_type
-from tracegrad.torch.tape import Tensor, factories
+from tracegrad.torch.functions.core.return_types import return_type
+from tracegrad.torch.functions.indexing import sorting
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.tensors import factories
 
 __array_api_version__ = "2024.12"
 

@@ -10,11 +10,14 @@ import numpy as np
 from tracegrad.avals import Size
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from tracegrad.torch.functions import formats, nn_functional
+from tracegrad.torch.functions.core import formats
+from tracegrad.torch.functions.core.out import WITH_OUT, with_out
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.nn import nn_functional
 from tracegrad.torch.functions.of_methods import OF_METHODS
-from tracegrad.torch.functions.out import WITH_OUT, with_out
-from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape import Tensor, conversion, devices, dtypes, factories, kinds, printing, random
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.tensors import conversion, devices, dtypes, factories, printing, random
+from tracegrad.torch.tape.tensors import legacy_types as kinds
 
 __all__ = ["NAMES"]
 

@@ -1,6 +1,6 @@
 """What `torch.special` offers: special functions, element by element."""
 
-from tracegrad.torch.functions import special
-from tracegrad.torch.functions.special import *  # noqa: F403
+from tracegrad.torch.functions.math import special
+from tracegrad.torch.functions.math.special import *  # noqa: F403
 
 __all__ = list(special.__all__)

@@ -14,7 +14,7 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.ops.shape.linear import full
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.function_ctx import ARRAYS
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.sources.describe import Description, describe, signature_of
 from tracegrad.trace.sources.sources import Attribute, Fixed, Source

@@ -23,8 +23,8 @@ from tracegrad.torch.autograd.backward_results import zeros
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.function_ctx import ARRAYS, face_of, like
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.backward.functional import eager_vjp
+from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.transforms.custom_call import Call, CustomRule, keep, kept
 from tracegrad.transforms.jvp_function import linear_at, transposing
 from tracegrad.transforms.opaque import OpaqueFunction

@@ -73,7 +73,7 @@ def traced_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], 
 
 def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
     """On the tape: as `traced_linear`."""
-    from tracegrad.torch.tape.functional import eager_vjp
+    from tracegrad.torch.tape.backward.functional import eager_vjp
 
     outputs, pullback = eager_vjp(fn, primals)
     floating = [k for k, y in enumerate(outputs) if y.dtype.kind in "fc"]

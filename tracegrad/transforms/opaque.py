@@ -23,7 +23,7 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.settings import opaque as opaque_package
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.function_opaque import is_traced, key_of
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.proxies.namespace_proxies import contents
 from tracegrad.trace.proxies.opaque_state import Opaque, State

@@ -5,7 +5,7 @@ of the recorded graph that depends on them: a *pullback*. Calling it sweeps that
 cotangents into the same trace, so a derivative is more nodes of the same graph, and nesting to any order needs
 nothing more.
 
-Outside of a trace, `tracegrad.torch.tape.functional.eager_vjp` has the same meaning on the tape.
+Outside of a trace, `tracegrad.torch.tape.backward.functional.eager_vjp` has the same meaning on the tape.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def vjp_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callabl
     """The flat outputs of `fn`, and the function from their cotangents to the primals'."""
     if not on_tape(primals):
         return traced_vjp(fn, primals)
-    from tracegrad.torch.tape.functional import eager_vjp
+    from tracegrad.torch.tape.backward.functional import eager_vjp
 
     return eager_vjp(fn, primals)
 

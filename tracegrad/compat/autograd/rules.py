@@ -25,7 +25,7 @@ from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.function_ctx import ARRAYS
 from tracegrad.torch.autograd.function_opaque import aside, is_traced
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.transforms.custom_call import keep, kept
 
 __all__ = [

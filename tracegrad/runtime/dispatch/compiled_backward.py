@@ -23,11 +23,12 @@ from tracegrad.runtime.dispatch.specializations import Interpreted
 from tracegrad.runtime.execution.program import MISS, compile_program, conformed
 from tracegrad.settings import disable_jit
 from tracegrad.torch.modes import STATE, enable_grad
-from tracegrad.torch.tape import Tensor, engine
-from tracegrad.torch.tape import inplace_updates as views
-from tracegrad.torch.tape.node import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
-from tracegrad.torch.tape.saved_tensor import Packed, made_by, modified
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
+from tracegrad.torch.tape.recording.saved_tensor import Packed, made_by, modified
+from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors.tensor import of_array
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.effects.result_template import in_turn

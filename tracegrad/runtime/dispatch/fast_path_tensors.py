@@ -18,9 +18,9 @@ from numpy.linalg import LinAlgError
 
 from tracegrad.runtime.dispatch.compiled_backward import CompiledBackward, OnTape, Spent, tensor_of
 from tracegrad.runtime.dispatch.fast_path_code import Code, NotSimple, Then
-from tracegrad.torch.functions.matrix_errors import of_tensors
+from tracegrad.torch.functions.linalg.matrix_errors import of_tensors
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import inplace_updates as views
+from tracegrad.torch.tape.tensors import inplace_updates as views
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.effects.result_template import TensorOutput
 from tracegrad.trace.sources.signature import Call

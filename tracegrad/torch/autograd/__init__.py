@@ -6,7 +6,7 @@ from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.gradcheck import gradcheck, gradgradcheck
 from tracegrad.torch.autograd.variable import Variable
 from tracegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from tracegrad.torch.tape.engine import backward, grad
+from tracegrad.torch.tape.backward.engine import backward, grad
 
 __all__ = [
     "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad",

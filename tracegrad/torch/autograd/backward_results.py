@@ -10,8 +10,8 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.ops.shape.linear import full
-from tracegrad.torch.tape.node import Spec
-from tracegrad.torch.tape.op_node import summed_to
+from tracegrad.torch.tape.recording.node import Spec
+from tracegrad.torch.tape.recording.op_node import summed_to
 
 __all__ = ["Inputs", "zeros"]
 

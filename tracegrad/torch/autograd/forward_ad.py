@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from tracegrad.errors import located
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.dual import Level, paused, set_tangent, tangent_of
-from tracegrad.torch.tape.tensor import Tensor
+from tracegrad.torch.tape.backward.dual import Level, paused, set_tangent, tangent_of
+from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual",

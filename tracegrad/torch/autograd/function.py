@@ -20,8 +20,8 @@ from tracegrad.torch.autograd.function_on_tape import FunctionNode, call_on_tape
 from tracegrad.torch.autograd.function_opaque import is_traced, opaque_backward, opaque_forward
 from tracegrad.torch.autograd.once_differentiable import once_differentiable
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape.recorded_array import Recorded
-from tracegrad.torch.tape.traced_tensor import entered
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors.traced_tensor import entered
 
 __all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
 

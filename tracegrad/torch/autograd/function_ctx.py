@@ -9,9 +9,9 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.torch.tape.node import RELEASED, SECOND_TIME, AccumulateGrad, Moving
-from tracegrad.torch.tape.recorded_array import Recorded
-from tracegrad.torch.tape.saved_tensor import kept
+from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, AccumulateGrad, Moving
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.recording.saved_tensor import kept
 
 __all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "face_of", "like"]
 

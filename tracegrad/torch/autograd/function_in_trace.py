@@ -19,8 +19,8 @@ from tracegrad.ops.calls.custom_call import custom_call
 from tracegrad.ops.shape.linear import cast, stop_gradient
 from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, NOT_RETURNED, FunctionCtx
-from tracegrad.torch.tape.node import Spec
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.recording.node import Spec
+from tracegrad.torch.tape.recording.recorded_array import Recorded
 
 __all__ = ["call_in_graph"]
 

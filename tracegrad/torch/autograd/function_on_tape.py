@@ -15,10 +15,10 @@ from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, NOT_RETURNED, FunctionCtx, SavedTensor, like
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import inplace_updates as views
-from tracegrad.torch.tape.dual import paused, set_tangent, tangent_of
-from tracegrad.torch.tape.node import RELEASED, Node, Spec, next_number, unmasked
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.backward.dual import paused, set_tangent, tangent_of
+from tracegrad.torch.tape.recording.node import RELEASED, Node, Spec, next_number, unmasked
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors import inplace_updates as views
 
 __all__ = ["FunctionNode", "call_on_tape"]
 

@@ -25,8 +25,8 @@ from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.residuals import Residuals
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape.recorded_array import Recorded
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["Opaque", "aside", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.joining import stack
-from tracegrad.torch.functions.shapes import movedim
+from tracegrad.torch.functions.indexing.joining import stack
+from tracegrad.torch.functions.indexing.shapes import movedim
 from tracegrad.torch.modes import enable_grad
-from tracegrad.torch.tape import engine
-from tracegrad.torch.tape.factories import zeros, zeros_like
-from tracegrad.torch.tape.tensor import Tensor
+from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.tensors.factories import zeros, zeros_like
+from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

@@ -21,7 +21,7 @@ from tracegrad.torch.autograd.gradcheck_compare import (
     requires,
 )
 from tracegrad.torch.autograd.gradcheck_forward import ForwardCheck
-from tracegrad.torch.tape import engine
+from tracegrad.torch.tape.backward import engine
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

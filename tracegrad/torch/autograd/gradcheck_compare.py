@@ -16,9 +16,9 @@ import numpy as np
 
 from tracegrad.errors import TracegradError, located
 from tracegrad.torch.autograd.finite_differences import Slopes, along, columns
-from tracegrad.torch.tape import engine
-from tracegrad.torch.tape.node import unmasked
-from tracegrad.torch.tape.tensor import Tensor, of_array
+from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.recording.node import unmasked
+from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [

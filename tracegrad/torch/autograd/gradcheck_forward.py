@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.torch.autograd.finite_differences import along
 from tracegrad.torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tracegrad.torch.autograd.gradcheck_compare import SEED, Check, GradcheckError, outputs_of, requires, unit
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["ForwardCheck"]
 

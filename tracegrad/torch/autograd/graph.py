@@ -12,8 +12,8 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.locks import new_lock
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.hooks import RemovableHandle
-from tracegrad.torch.tape.node import GradientEdge, Node, Spec
+from tracegrad.torch.tape.backward.hooks import RemovableHandle
+from tracegrad.torch.tape.recording.node import GradientEdge, Node, Spec
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",

@@ -12,8 +12,8 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.calls.custom_call import custom_call
 from tracegrad.torch.autograd.function_ctx import like
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.node import Node, next_number
-from tracegrad.torch.tape.recorded_array import Recorded
+from tracegrad.torch.tape.recording.node import Node, next_number
+from tracegrad.torch.tape.recording.recorded_array import Recorded
 
 __all__ = ["once_differentiable"]
 

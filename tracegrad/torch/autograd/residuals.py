@@ -18,8 +18,8 @@ from tracegrad.avals import SUPPORTED, Aval
 from tracegrad.locks import new_lock
 from tracegrad.ops.core.dispatch import Carrier
 from tracegrad.torch.autograd.function_ctx import FunctionCtx
-from tracegrad.torch.tape.recorded_array import Recorded
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["Residuals"]
 

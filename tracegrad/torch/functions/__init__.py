@@ -1,25 +1,17 @@
 """PyTorch's face of a carried value: its functions and a Tensor's methods over the ops."""
 
-from tracegrad.torch.functions import bitwise as bits
-from tracegrad.torch.functions import complex as complex_numbers
-from tracegrad.torch.functions import cumulative as running
-from tracegrad.torch.functions import (
-    extrema,
-    indexing,
-    joining,
-    linalg,
-    nn_functional,
-    pointwise,
-    reductions,
-    shapes,
-    sorting,
-    special,
-    statistics,
-)
-from tracegrad.torch.functions import index_update as writing
-from tracegrad.torch.functions import matmul as products
-from tracegrad.torch.functions import scatter_reduce as meeting
-from tracegrad.torch.functions import slicing as parts
+from tracegrad.torch.functions.indexing import index_update as writing
+from tracegrad.torch.functions.indexing import joining, shapes, sorting
+from tracegrad.torch.functions.indexing import scatter_reduce as meeting
+from tracegrad.torch.functions.indexing import select as indexing
+from tracegrad.torch.functions.indexing import slicing as parts
+from tracegrad.torch.functions.linalg import matmul as products
+from tracegrad.torch.functions.linalg import matrices as linalg
+from tracegrad.torch.functions.math import bitwise as bits
+from tracegrad.torch.functions.math import complex as complex_numbers
+from tracegrad.torch.functions.math import cumulative as running
+from tracegrad.torch.functions.math import extrema, pointwise, reductions, special, statistics
+from tracegrad.torch.functions.nn import nn_functional
 
 __all__ = [
     "bits", "complex_numbers", "extrema", "indexing", "joining", "linalg", "meeting", "nn_functional", "parts",

@@ -9,9 +9,9 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
-from tracegrad.torch.functions import slicing as parts  # noqa: F401  (they register the methods)
-from tracegrad.torch.functions.dims import one
-from tracegrad.torch.functions.registry import METHODS
+from tracegrad.torch.functions.core.dims import one
+from tracegrad.torch.functions.core.registry import METHODS
+from tracegrad.torch.functions.indexing import slicing as parts  # noqa: F401  (they register the methods)
 
 __all__ = ["OF_METHODS"]
 

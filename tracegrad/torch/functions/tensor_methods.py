@@ -29,12 +29,20 @@ from tracegrad.numpy_api.operands import to_dtype
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.core.op import Carrier, named
 from tracegrad.ops.shape import linear
-from tracegrad.torch.functions import complex as complex_numbers
-from tracegrad.torch.functions import matmul as products
-from tracegrad.torch.functions import promotion, registry
-from tracegrad.torch.functions import slicing as parts
-from tracegrad.torch.functions.dims import SizeError, broadcast_shapes, dim_of, lengths, not_real, size_error, type_name
-from tracegrad.torch.functions.formats import check_format
+from tracegrad.torch.functions.core import promotion, registry
+from tracegrad.torch.functions.core.dims import (
+    SizeError,
+    broadcast_shapes,
+    dim_of,
+    lengths,
+    not_real,
+    size_error,
+    type_name,
+)
+from tracegrad.torch.functions.core.formats import check_format
+from tracegrad.torch.functions.indexing import slicing as parts
+from tracegrad.torch.functions.linalg import matmul as products
+from tracegrad.torch.functions.math import complex as complex_numbers
 
 __all__ = ["TensorMethods"]
 

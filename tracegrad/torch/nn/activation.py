@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.init import constant_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.factories import empty
+from tracegrad.torch.tape.tensors.factories import empty
 
 __all__ = [
     "CELU",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.torch.functions.multi_head_attention import attention_in_batches
+from tracegrad.torch.functions.nn.multi_head_attention import attention_in_batches
 from tracegrad.torch.nn.init import xavier_normal_, xavier_uniform_, zeros_
 from tracegrad.torch.nn.linear import Linear
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.factories import empty
+from tracegrad.torch.tape.tensors.factories import empty
 
 __all__ = ["MultiheadAttention"]
 

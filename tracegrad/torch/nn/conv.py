@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.convolution import for_each
+from tracegrad.torch.functions.nn import nn_functional as F
+from tracegrad.torch.functions.nn.convolution import for_each
 from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.factories import empty
+from tracegrad.torch.tape.tensors.factories import empty
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 

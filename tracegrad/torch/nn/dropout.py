@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.module import Module
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]

@@ -1,6 +1,6 @@
 """What `torch.nn.functional` offers: activations, losses and layers as functions."""
 
-from tracegrad.torch.functions import nn_functional
-from tracegrad.torch.functions.nn_functional import *  # noqa: F403
+from tracegrad.torch.functions.nn import nn_functional
+from tracegrad.torch.functions.nn.nn_functional import *  # noqa: F403
 
 __all__ = list(nn_functional.__all__)

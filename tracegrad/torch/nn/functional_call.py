@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.registry import FUNCTIONS
 
 __all__ = ["functional_call", "stack_module_state"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.hooks import RemovableHandle
+from tracegrad.torch.tape.backward.hooks import RemovableHandle
 
 __all__ = ["Hooked", "called"]
 

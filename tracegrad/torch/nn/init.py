@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.generator import source
+from tracegrad.torch.functions.core.generator import source
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape import random as draws
-from tracegrad.torch.tape.random import Generator
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.tensors import random as draws
+from tracegrad.torch.tape.tensors.random import Generator
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",

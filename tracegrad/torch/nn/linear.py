@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from tracegrad.errors import UnsupportedError
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.matmul import einsum
+from tracegrad.torch.functions.linalg.matmul import einsum
+from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.factories import empty
+from tracegrad.torch.tape.tensors.factories import empty
 
 __all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
 

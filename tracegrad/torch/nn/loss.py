@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.losses import checked, mean_or_sum
+from tracegrad.torch.functions.nn import nn_functional as F
+from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 from tracegrad.torch.nn.module import Module
 
 __all__ = [

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import supported
-from tracegrad.torch.functions.formats import check_format
+from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.nn.hooks import Hooked, called
 from tracegrad.torch.nn.parameter import Buffer, Parameter
 from tracegrad.torch.nn.state_dict import Stateful
 from tracegrad.torch.nn.traversal import Walked
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.conversion import to, type_
-from tracegrad.torch.tape.factories import check_device
+from tracegrad.torch.tape.tensors.conversion import to, type_
+from tracegrad.torch.tape.tensors.factories import check_device
 
 __all__ = ["Module"]
 

@@ -6,11 +6,11 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.init import ones_, zeros_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.factories import empty, tensor
+from tracegrad.torch.tape.tensors.factories import empty, tensor
 
 __all__ = [
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",

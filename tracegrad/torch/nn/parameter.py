@@ -12,8 +12,8 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.dtypes import get_default_dtype
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["Buffer", "Parameter", "is_buffer", "is_parameter"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.convolution import for_each
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.nn import nn_functional as F
+from tracegrad.torch.functions.nn.convolution import for_each
 from tracegrad.torch.nn.module import Module
 
 __all__ = [

@@ -12,12 +12,12 @@ import warnings
 from typing import Any
 
 from tracegrad.errors import UnsupportedError
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.init import uniform_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.factories import empty, zeros
+from tracegrad.torch.tape.tensors.factories import empty, zeros
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell"]
 

@@ -13,7 +13,7 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.parameter import Parameter, is_parameter
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.tensor import of_array
+from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["Stateful"]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.torch.functions import nn_functional as F
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.attention import MultiheadAttention
 from tracegrad.torch.nn.container import ModuleList
 from tracegrad.torch.nn.dropout import Dropout
@@ -22,8 +22,8 @@ from tracegrad.torch.nn.init import xavier_uniform_
 from tracegrad.torch.nn.linear import Linear
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.normalization import LayerNorm
-from tracegrad.torch.tape.dtypes import get_default_dtype
-from tracegrad.torch.tape.factories import from_numpy
+from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
+from tracegrad.torch.tape.tensors.factories import from_numpy
 
 __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.factories import tensor
+from tracegrad.torch.tape.tensors.factories import tensor
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",

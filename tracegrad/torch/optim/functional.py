@@ -19,7 +19,7 @@ from tracegrad.ops.elementwise.table import sqrt
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.optim.update_rules import RULES, Rule
-from tracegrad.torch.tape.factories import from_numpy
+from tracegrad.torch.tape.tensors.factories import from_numpy
 
 __all__ = ["Pure", "adagrad", "adam", "adamw", "clip_by_global_norm", "rmsprop", "sgd"]
 

@@ -13,7 +13,7 @@ from tracegrad.torch.modes import enable_grad
 from tracegrad.torch.optim.line_search import Point, search
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.factories import from_numpy
+from tracegrad.torch.tape.tensors.factories import from_numpy
 
 __all__ = ["LBFGS"]
 

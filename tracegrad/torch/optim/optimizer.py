@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.complex import view_as_complex, view_as_real
+from tracegrad.torch.functions.math.complex import view_as_complex, view_as_real
 from tracegrad.torch.modes import enable_grad, no_grad
 from tracegrad.torch.optim.param_groups import checked, grouped
 from tracegrad.torch.optim.state_dict import exported, imported
 from tracegrad.torch.optim.update_rules import Rule
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.factories import from_numpy, tensor
-from tracegrad.torch.tape.hooks import RemovableHandle
+from tracegrad.torch.tape.backward.hooks import RemovableHandle
+from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
 
 __all__ = ["Optimizer"]
 

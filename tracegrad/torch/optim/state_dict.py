@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.factories import from_numpy
+from tracegrad.torch.tape.tensors.factories import from_numpy
 
 __all__ = ["exported", "imported"]
 

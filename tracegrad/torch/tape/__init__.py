@@ -8,11 +8,11 @@ from tracegrad.torch.modes import (
     no_grad,
     set_grad_enabled,
 )
-from tracegrad.torch.tape.engine import backward, grad
-from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.torch.tape.tensor import TapeArray, Tensor
-from tracegrad.torch.tape.tensor_methods import ROWS
-from tracegrad.torch.tape.traced_tensor import TracedTensor
+from tracegrad.torch.tape.backward.engine import backward, grad
+from tracegrad.torch.tape.backward.functional import eager_vjp
+from tracegrad.torch.tape.tensors.tensor import TapeArray, Tensor
+from tracegrad.torch.tape.tensors.tensor_methods import ROWS
+from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
 __all__ = [
     "ROWS", "TapeArray", "Tensor", "TracedTensor", "backward", "eager_vjp", "enable_grad", "grad", "inference_mode",

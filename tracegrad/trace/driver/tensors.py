@@ -16,11 +16,12 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.torch.modes import DEFAULT, STATE
-from tracegrad.torch.tape import Tensor, TracedTensor, engine
-from tracegrad.torch.tape import inplace_updates as views
-from tracegrad.torch.tape.functional import leads_out, nodes_behind
-from tracegrad.torch.tape.node import Node as TapeNode
-from tracegrad.torch.tape.node import next_number
+from tracegrad.torch.tape import Tensor, TracedTensor
+from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.backward.functional import leads_out, nodes_behind
+from tracegrad.torch.tape.recording.node import Node as TapeNode
+from tracegrad.torch.tape.recording.node import next_number
+from tracegrad.torch.tape.tensors import inplace_updates as views
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.effects.result_template import Piece

@@ -1,0 +1,1 @@
+"""What all functions share: registration, operands, dtypes, dimensions, and `out=`."""

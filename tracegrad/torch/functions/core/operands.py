@@ -1,0 +1,83 @@
+"""What PyTorch's functions take for arrays, brought into one kind, with a short way for what already is of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.numpy_api.operands import operands, to_float
+from tracegrad.ops.core.op import Carrier, lead
+from tracegrad.ops.shape.linear import cast
+from tracegrad.torch.functions.core.dims import one
+
+__all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", "is_whole", "of_one_kind", "pair"]
+
+
+def of_one_kind(xs: Any) -> bool:
+    """Whether all are carriers of one class, which need not be brought into one kind."""
+    cls = xs[0].__class__
+    for x in xs:
+        if x.__class__ is not cls:
+            return False
+    return issubclass(cls, Carrier)
+
+
+def alike(xs: Any) -> Any:
+    """The shape that all of `xs` have, if they have one shape and dtype; else None."""
+    shape, dtype = xs[0].shape, xs[0].dtype
+    for x in xs[1:]:
+        if x.shape != shape or x.dtype is not dtype:
+            return None
+    return shape
+
+
+_ARRAYS = (Carrier, np.ndarray)
+
+
+def pair(x: Any, y: Any) -> tuple[Any, Any]:
+    """Two operands of one kind; Python numbers stay what they are."""
+    if isinstance(x, _ARRAYS) and (type(y) is type(x) or type(y) in LITERALS):
+        return x, y
+    x, y = operands(x, y)
+    return x, y
+
+
+def floating(x: Any) -> Any:
+    """An array of a floating dtype: integers and booleans as float64."""
+    x = one(x)
+    return x if x.dtype.kind in "fc" else to_float(x)
+
+
+def in_floats(xs: Any) -> list[Any]:
+    """`xs`, with integers and booleans in the floating dtype that they have beside the others; numbers as floats."""
+    floats = [v for v in xs if not is_number(v) and v.dtype.kind in "fc"]
+    if not floats or getattr(lead(xs), "common_dtype", None) is None:
+        return [to_float(v) for v in xs]
+    return [to_float(v) if is_number(v) else _in_float(v, floats) for v in xs]
+
+
+def _in_float(x: Any, floats: list[Any]) -> Any:
+    return x if x.dtype.kind in "fc" else cast(x, dtype=floats[0].dtype.name)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether `x` is a Tensor of integers, which some functions give integers for."""
+    return getattr(x, "common_dtype", None) is not None and x.dtype.kind in "iu"
+
+
+def is_number(x: Any) -> bool:
+    """Whether `x` is a Python number."""
+    return type(x) in LITERALS
+
+
+def counted(name: str, array: Any, number: int = 0) -> str:
+    """The name of a node that PyTorch numbers by whether `array` is a Python number (`number`) or not (the other)."""
+    return f"{name}Backward{number if type(array) in LITERALS else 1 - number}"
+
+
+def as_node(name: str, fn: Any, *args: Any) -> Any:
+    """`fn(*args)`, a function of several ops, as one node of the eager tape, as `one_node` makes it."""
+    owner = lead(args)
+    return fn(*args) if owner is None else owner.composed(name, fn, args, {})

@@ -1,0 +1,144 @@
+"""`out=`: where PyTorch's functions write what they give."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.ops.core.op import Carrier
+from tracegrad.torch.functions.core.dims import size_error, type_name
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import ONE_OP
+from tracegrad.torch.modes import STATE, no_grad
+
+__all__ = ["WITH_OUT", "store", "with_out"]
+
+# The functions that take out= in PyTorch.
+_NAMES = """
+    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any arange arccos
+    arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan atan2 atanh baddbmm
+    bernoulli bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm
+    bucketize cat ceil cholesky clamp clamp_max clamp_min clip column_stack complex concat concatenate
+    conj_physical copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot
+    dstack empty eq erf erfc erfinv exp exp2 expm1 eye fix float_power floor floor_divide fmax fmin fmod frac
+    full gather gcd ge ger greater greater_equal gt heaviside histc hstack hypot i0 index_add index_copy
+    index_reduce index_select inner inverse isin isneginf isposinf kron kthvalue lcm ldexp le lerp less
+    less_equal lgamma linspace log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and
+    logical_not logical_or logical_xor logit logspace logsumexp lt masked_select matmul matrix_power max maximum
+    mean median min minimum mm mode moveaxis msort mul multinomial multiply mv nan_to_num nanmean nanmedian
+    nanquantile nansum ne neg negative nextafter nonzero norm normal not_equal ones outer polar polygamma pow
+    prod quantile rad2deg rand randint randn randperm range reciprocal remainder renorm round row_stack rsqrt
+    scatter scatter_add scatter_reduce searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt
+    square stack std sub subtract sum take take_along_dim tan tanh tensordot topk tril triu true_divide trunc
+    var vdot vstack where xlogy zeros
+"""
+WITH_OUT = frozenset(_NAMES.split())
+
+
+# Of these, `out` has to have the dtype of the result; for the others it is converted.
+_EXACT_NAMES = """
+    abs absolute addbmm addmm addmv all amax amin aminmax any argmax argmin argsort baddbmm bitwise_not bmm ceil
+    cholesky clip cross cummax cummin diag dot fix float_power floor frac gather histc index_add index_copy index_reduce
+    index_select inverse isneginf isposinf kthvalue ldexp log_softmax logcumsumexp masked_select matmul matrix_power
+    max median min mm mode msort mv nan_to_num nanmedian nanquantile neg negative norm quantile round scatter
+    scatter_add scatter_reduce sgn sign signbit softmax sort take take_along_dim tensordot topk tril triu trunc vdot
+    where
+"""
+_EXACT = frozenset(_EXACT_NAMES.split())
+_PROMOTED = frozenset({"max", "min"})  # which are `maximum` and `minimum` of two
+
+
+def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn`, which may be told by `out=` where to write its result, or a tuple of its results; it gives `out` then.
+
+    RuntimeError if what is written would have a derivative, as PyTorch has it.
+    """
+
+    def of_any(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs) if out is None else written(name, out, fn(*_still(name, out, args), **kwargs))
+
+    def of_one(input: Any, *, out: Any = None) -> Any:
+        return fn(input) if out is None else written(name, out, fn(*_still(name, out, (input,))))
+
+    call: Any = of_one if name in ONE_OP else of_any
+    call.__name__, call.__qualname__, call.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
+    call.__module__, call.__wrapped__ = fn.__module__, fn
+    return call  # type: ignore[no-any-return]
+
+
+def _still(name: str, out: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if STATE.enabled and any(getattr(x, "requires_grad", False) for x in _leaves((out, args))):
+        raise RuntimeError(
+            located(
+                f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+                "arguments requires grad."
+            )
+        )
+    return args
+
+
+def _leaves(x: Any) -> Any:
+    if isinstance(x, list | tuple):
+        for y in x:
+            yield from _leaves(y)
+    else:
+        yield x
+
+
+def written(name: str, out: Any, result: Any) -> Any:
+    """`out`, after the result, or a tuple of results, has been written there."""
+    targets, results = (out, result) if isinstance(result, tuple) else ((out,), (result,))
+    if not isinstance(targets, list | tuple) or len(targets) != len(results):
+        raise TypeError(located(f"{name}(): out= has to be a tuple of {len(results)}"))
+    exact = name in _EXACT and (isinstance(result, tuple) or name not in _PROMOTED)
+    for target, value in zip(targets, results):
+        _write(name, target, value, exact)
+    return type(result)(*targets) if hasattr(result, "_fields") else targets if isinstance(result, tuple) else out
+
+
+def _write(name: str, target: Any, value: Any, exact: bool) -> None:
+    if not hasattr(target, "dtype"):
+        raise TypeError(located(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}"))
+    if exact:
+        require_one_dtype(value, target, "Expected out tensor to have dtype {a}, but got {b} instead")
+    if not np.can_cast(value.dtype, target.dtype, "same_kind"):
+        raise RuntimeError(
+            located(
+                f"result type {type_name(value.dtype)} can't be cast to the desired output type "
+                f"{type_name(target.dtype)}"
+            )
+        )
+    if target.shape != value.shape:
+        _resize(name, target, value.shape)
+    store(target, value)
+
+
+def _resize(name: str, target: Any, shape: tuple[int, ...]) -> None:
+    if not hasattr(target, "_resized"):
+        raise size_error(f"{name}(): out= has the shape {list(target.shape)}, and the result {list(shape)}")
+    if 0 not in target.shape:
+        warnings.warn(
+            located(
+                f"An output with one or more elements was resized since it had shape {list(target.shape)}, which does "
+                f"not match the required output shape {list(shape)}. This behavior is deprecated, and in a future "
+                "PyTorch release outputs will not be resized unless they have zero elements."
+            ),
+            UserWarning,
+            stacklevel=2,
+        )
+    target._resized(shape)
+
+
+def store(target: Any, value: Any) -> None:
+    """Write `value`, of the same shape, into `target`: a Tensor, which records nothing of it, or an array."""
+    if isinstance(target, Carrier) and hasattr(target, "copy_"):
+        with no_grad():
+            target.copy_(value)
+    elif isinstance(target, Carrier):
+        target[...] = value  # type: ignore[index]
+    else:
+        np.copyto(target, value.array if hasattr(value, "array") else value, casting="same_kind")

@@ -1,0 +1,165 @@
+"""Which dtype an operation on Tensors computes in: PyTorch's promotion, and the default dtype that is a part of it.
+
+A number of a higher sort (booleans, integers, floating, complex) decides the sort of the result, and Tensors with
+dimensions its precision if they are of that sort; Tensors without dimensions come next, Python's and NumPy's numbers
+last. So float32 stays float32 beside integers, beside `np.sqrt(2)` and beside a float64 without dimensions. Where
+nothing floating decides a floating result, it has the default dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, weak_dtype
+from tracegrad.errors import DTypeError, located
+from tracegrad.numpy_api import reductions
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.shape.linear import cast
+from tracegrad.torch.functions.core.dims import type_name
+from tracegrad.torch.modes import DEFAULT
+
+__all__ = [
+    "accumulator", "common_dtype", "default_complex", "default_dtype", "in_one_dtype", "promote_types",
+    "require_one_dtype",
+]  # fmt: skip
+
+DType = np.dtype[Any]
+
+_SORTS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_BOOL, _INT = np.dtype(np.bool_), np.dtype(np.int64)
+_COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex128"}
+
+
+def default_dtype() -> DType:
+    """The default dtype, which a trace under way depends on from now on."""
+    trace: Any = Op.ambient() if Op.ambient is not None else None
+    if hasattr(trace, "tensors"):
+        trace.tensors.asks_default_dtype()
+    return DEFAULT.dtype
+
+
+def default_complex() -> DType:
+    """The dtype of a Tensor made of Python complex numbers: the one whose parts have the default dtype,
+    or are of single precision if that is half."""
+    return _of_parts(default_dtype())
+
+
+def _of_parts(dtype: DType) -> DType:
+    return dtype if dtype.kind == "c" else np.dtype(_COMPLEX[dtype.name])
+
+
+def promote_types(x: DType, y: DType) -> DType:
+    """The smallest dtype that both can be promoted to, where floating numbers keep their precision beside integers."""
+    low, high = sorted((x, y), key=lambda dtype: _SORTS[dtype.kind])
+    return high if _SORTS[low.kind] < 2 <= _SORTS[high.kind] else np.promote_types(x, y)
+
+
+def _number_dtype(kind: type) -> DType:
+    if kind is float:
+        return default_dtype()
+    return default_complex() if kind is complex else _BOOL if kind is bool else _INT
+
+
+def _combined(first: DType | None, second: DType | None) -> DType | None:
+    """The dtype of a result of operands whose dtype is `first` and of others of less weight."""
+    if first is None or second is None:
+        return second if first is None else first
+    if _SORTS[second.kind] <= _SORTS[first.kind]:
+        return first
+    return promote_types(first, _of_parts(first)) if second.kind == "c" and first.kind == "f" else second
+
+
+def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
+    """The dtype of a result of these: dtypes, or Python types of numbers, each with its number of dimensions.
+
+    >>> common_dtype([(np.dtype("float32"), 1), (np.dtype("int64"), 1), (np.dtype("float64"), 0)])
+    dtype('float32')
+    """
+    dtypes: list[DType | None] = [None, None, None]
+    for kind, rank in kinds:
+        place = 2 if isinstance(kind, type) else 0 if rank else 1
+        dtype = _number_dtype(kind) if isinstance(kind, type) else kind
+        before = dtypes[place]
+        dtypes[place] = dtype if before is None else promote_types(before, dtype)
+    dtype = _combined(_combined(dtypes[0], dtypes[1]), dtypes[2])
+    assert dtype is not None
+    return dtype
+
+
+_C_TYPES = {
+    "float16": "c10::Half", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>", "bool": "bool", "uint8": "unsigned char", "int8": "signed char",
+    "int16": "short int", "int32": "int", "int64": "long int",
+}  # fmt: skip
+
+
+def accumulator(x: Any) -> DType:
+    """The dtype in which `x` is summed: of integers and booleans int64; NumPy's, if it is no Tensor."""
+    if getattr(x, "common_dtype", None) is not None and x.dtype.kind in "bui":
+        return _INT
+    return reductions.accumulator(x.dtype)
+
+
+_PRODUCT = "expected m1 and m2 to have the same dtype, but got: {a} != {b}"
+
+
+def require_one_dtype(x: Any, y: Any, text: str = _PRODUCT) -> None:
+    """RuntimeError for Tensors of two dtypes, of which PyTorch promotes none here; in its `text`, {a} and {b} are their
+    dtypes as C has them, {A} and {B} as PyTorch's classes are called."""
+    if getattr(x, "common_dtype", None) is None or getattr(y, "common_dtype", None) is None or x.dtype == y.dtype:
+        return
+    a, b = (_C_TYPES.get(v.dtype.name, v.dtype.name) for v in (x, y))
+    raise RuntimeError(located(text.format(a=a, b=b, A=type_name(x.dtype), B=type_name(y.dtype))))
+
+
+# -- operands ------------------------------------------------------------------------------------------------------
+def _kind(x: Any) -> tuple[Any, int]:
+    return weak_dtype(x), 0 if type(x) in LITERALS else len(x.shape)
+
+
+def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands `xs` of an op, in the dtypes in which it computes of Tensors: what NumPy would promote otherwise."""
+    if not isinstance(op, Elementwise) or _is_alike(xs):
+        return xs
+    kinds = [_kind(x) for x in xs]
+    try:
+        loop = op.loop_dtypes(*[kind for kind, _ in kinds])[:-1]
+    except DTypeError:
+        return xs
+    operands = list(xs)
+    for dtype in set(loop):
+        group = [k for k, each in enumerate(loop) if each == dtype]
+        wanted = _wanted(dtype, [kinds[k] for k in group])
+        for k in group:
+            kind = kinds[k][0]
+            if not isinstance(kind, type) and kind != wanted and wanted != dtype:
+                operands[k] = cast(xs[k], dtype=wanted.name)
+    return tuple(operands)
+
+
+def _wanted(dtype: DType, kinds: list[tuple[Any, int]]) -> DType:
+    """The dtype in which operands of these kinds are computed, for which NumPy takes `dtype`."""
+    if dtype.kind == "b" or all(isinstance(kind, type) for kind, _ in kinds):
+        return dtype
+    wanted = common_dtype(kinds)
+    if dtype.kind in "fc" and wanted.kind in "biu":
+        wanted = default_dtype()
+    return wanted if _SORTS[wanted.kind] == _SORTS[dtype.kind] else dtype
+
+
+def _is_alike(xs: tuple[Any, ...]) -> bool:
+    """Whether all are floating of one dtype, but for numbers."""
+    dtype = None
+    for x in xs:
+        if type(x) in LITERALS:
+            if type(x) is complex:
+                return False
+        elif dtype is None:
+            dtype = x.dtype
+        elif x.dtype is not dtype:
+            return False
+    return dtype is not None and dtype.kind in "fc"

@@ -1,0 +1,1 @@
+"""Functions that select, arrange, join, and update elements."""

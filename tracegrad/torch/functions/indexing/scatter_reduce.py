@@ -1,0 +1,184 @@
+"""`scatter_reduce` and `index_reduce`: what meets at an index is added, multiplied, averaged or compared.
+
+Sums are scattered. Everything else goes through the elements sorted by where they are written: those of one place lie
+in a row there, and neighbours are put together in steps that double, so a derivative is that of the products and
+choices which make the result. Equal extrema share the derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.duplicate_indices import replaced_nothing
+from tracegrad.numpy_api.joining import along, concatenate
+from tracegrad.numpy_api.operands import constant, peer_of
+from tracegrad.numpy_api.selection import positions
+from tracegrad.ops.core.op import one_node
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.elementwise.table import (
+    add,
+    divide,
+    equal,
+    floor_divide,
+    greater,
+    isfinite,
+    logical_and,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+    where,
+)
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, stop_gradient
+from tracegrad.torch.functions.core.registry import function
+from tracegrad.torch.functions.indexing.index_update import along_dim, scattered
+from tracegrad.torch.functions.indexing.select import as_dtype, places_of
+
+__all__ = ["index_reduce", "scatter_reduce"]
+
+Both = Callable[[Any, Any], Any]
+
+_COMBINED: dict[str, Both] = {"prod": multiply, "amax": maximum, "amin": minimum}
+
+
+def _known(name: str, reduce: str, choices: tuple[str, ...]) -> str:
+    if reduce not in choices:
+        said = ", ".join(choices[:-1])
+        raise RuntimeError(located(f"{name}(): Expected reduce to be one of {said} or {choices[-1]} but got {reduce}."))
+    return reduce
+
+
+@function("scatter_reduce", in_place=True)
+def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """As `scatter_add`, with the "sum", "prod", "mean", "amax" or "amin" of all elements that meet, with or without
+    those of the input.
+
+    >>> import numpy as np
+    >>> scatter_reduce(np.zeros(2), 0, np.array([1, 1]), np.array([1.0, 3.0]), "mean", include_self=False).tolist()
+    [0.0, 2.0]
+    """
+    reduce = _known("scatter_reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
+    x, k, index, src = scattered("scatter_reduce", input, dim, index, src)
+    return _scatter_reduce(x, index, src, dim=k, reduce=reduce, include_self=include_self)
+
+
+@one_node("ScatterReduceBackward0")
+def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
+    return _met(x, index, src, dim, reduce, include_self)
+
+
+@function("index_reduce", in_place=True)
+def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """The input with `source` at a vector of indices along `dim` reduced into it: by "prod", "mean", "amax" or "amin".
+
+    >>> import numpy as np
+    >>> index_reduce(np.ones(2), 0, np.array([1, 1]), np.array([2.0, 3.0]), "prod").tolist()
+    [1.0, 6.0]
+    """
+    reduce = _known("index_reduce", reduce, ("prod", "mean", "amax", "amin"))
+    x, k, index, source = along_dim("index_reduce_", input, dim, index, source)
+    return _index_reduce(x, index, source, dim=k, reduce=reduce, include_self=include_self)
+
+
+@one_node("IndexReduceBackward0")
+def _index_reduce(x: Any, index: Any, source: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
+    if not x.shape:
+        whole, source = reshape(x, shape=(1,)), _flat(source)
+        return reshape(_met(whole, index, source, 0, reduce, include_self), shape=())
+    column = tuple(index.shape[0] if k == dim else 1 for k in range(len(source.shape)))
+    spread = broadcast_to(reshape(index, shape=column), shape=source.shape)
+    return _met(x, spread, source, dim, reduce, include_self)
+
+
+# -- what meets ----------------------------------------------------------------------------------------------------
+def _met(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool) -> Any:
+    shape = x.shape
+    for d, n in enumerate(index.shape):
+        src = src if src.shape[d] == n else along(src, d, 0, n)
+    places, values, count = _flat_places(index, shape, dim), _flat(src), math.prod(shape)
+    x = _flat(x)
+    if not values.shape[0]:
+        found = replaced_nothing(x, values)
+    elif reduce in ("sum", "mean"):
+        found = _summed(x, places, values, reduce == "mean", include_self)
+    elif reduce == "prod" or x.dtype.kind != "f":
+        found = _combined(_COMBINED[reduce], x, places, values, count, include_self)
+    else:
+        found = _extremum(_COMBINED[reduce], x, places, values, count, include_self)
+    return reshape(found, shape=shape)
+
+
+def _flat(x: Any) -> Any:
+    return reshape(x, shape=(math.prod(x.shape),))
+
+
+def _flat_places(index: Any, shape: tuple[int, ...], dim: int) -> Any:
+    """For each element that is written the number of its place in row-major order."""
+    if not shape:
+        return reshape(index, shape=(1,))
+    total: Any = 0
+    for k, place in enumerate(places_of(index, dim, len(shape))):
+        total = add(multiply(place, math.prod(shape[k + 1 :])), total)
+    return _flat(total)
+
+
+def _spread(values: Any, places: Any, like: Any) -> Any:
+    """Zeros like the flat `like`, with `values` added where they belong."""
+    return ops.scatter_add(values, places, shape=like.shape, axes=(0,))
+
+
+def _counted(places: Any, like: Any) -> Any:
+    """How many elements are written to each place of `like`."""
+    ones = constant(linear.full(shape=places.shape, value=1, dtype="int64"), peer_of(places))
+    return _spread(ones, places, like)
+
+
+def _summed(x: Any, places: Any, values: Any, mean: bool, include_self: bool) -> Any:
+    count = _counted(places, x)
+    written = greater(count, 0)
+    total = add(x if include_self else where(written, as_dtype(0, x.dtype), x), _spread(values, places, x))
+    if not mean:
+        return total
+    count = add(count, 1) if include_self else where(written, count, 1)
+    count = cast(count, dtype=x.dtype.name)
+    return divide(total, count) if x.dtype.kind in "fc" else floor_divide(total, count)
+
+
+def _in_rows(combine: Both, places: Any, values: Any, count: int) -> tuple[Any, Any]:
+    """What each of `count` places makes of the values that are written there, and whether there are any."""
+    order = sorting.argsort(places, axis=0, descending=False, stable=True)
+    rows, found = (ops.gather(v, order, axes=(0,)) for v in (places, values))
+    n, reach = values.shape[0], 1
+    while reach < n:
+        first, last = along(found, 0, 0, n - reach), along(found, 0, reach, n)
+        together = equal(along(rows, 0, 0, n - reach), along(rows, 0, reach, n))
+        found = concatenate([along(found, 0, 0, reach), where(together, combine(first, last), last)], 0)
+        reach *= 2
+    numbers = constant(positions(count), peer_of(places))
+    last = elementwise.maximum(subtract(sorting.searchsorted(rows, numbers, right=True), 1), 0)
+    return ops.gather(found, last, axes=(0,)), equal(ops.gather(rows, last, axes=(0,)), numbers)
+
+
+def _combined(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
+    found, written = _in_rows(combine, places, values, count)
+    return where(written, combine(x, found) if include_self else found, x)
+
+
+def _extremum(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
+    """The extremum, a constant, and 0 that depends on the elements equal to it, to equal parts."""
+    still, flat_values = stop_gradient(x), stop_gradient(values)
+    found, written = _in_rows(combine, places, flat_values, count)
+    best = where(written, combine(still, found) if include_self else found, still)
+    hit = equal(flat_values, ops.gather(best, places, axes=(0,)))
+    own = equal(still, best) if include_self else elementwise.logical_not(written)
+    ties = add(_spread(cast(hit, dtype="int64"), places, x), cast(own, dtype="int64"))
+    share = divide(1.0, cast(where(equal(ties, 0), 1, ties), dtype=x.dtype.name))
+    moved = where(logical_and(hit, isfinite(flat_values)), subtract(values, flat_values), 0.0)
+    kept = where(logical_and(own, isfinite(still)), subtract(x, still), 0.0)
+    return add(best, multiply(add(_spread(moved, places, x), kept), share))

@@ -1,0 +1,338 @@
+"""Functions that choose elements: by integer indices, negative ones counted from the end, or by conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import located
+from tracegrad.numpy_api import boolean_mask as numpy_chosen
+from tracegrad.numpy_api.duplicate_indices import replaced_nothing
+from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
+from tracegrad.numpy_api.selection import positions
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.reduce import scans
+from tracegrad.ops.reduce.reductions import reduce_any
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.stack_split import stack
+from tracegrad.torch.functions.core.dims import (
+    broadcast_shapes,
+    dim_of,
+    index_error,
+    lengths,
+    one,
+    size_error,
+    type_name,
+)
+from tracegrad.torch.functions.core.operands import of_one_kind
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import function, method
+from tracegrad.torch.functions.indexing.shapes import expanded
+
+__all__ = ["gather", "index_select", "masked_fill", "nonzero", "where"]
+
+
+def _integers(name: str, index: Any, said: str = "index") -> Any:
+    if index.dtype.kind not in "iu":
+        raise RuntimeError(located(f"{name}(): Expected dtype int32/int64 for {said}, got {index.dtype}"))
+    return to_dtype(index, "int64")
+
+
+def vector_of(name: str, index: Any) -> Any:
+    if len(index.shape) > 1:
+        raise index_error(
+            f"{name}(): Index is supposed to be a vector, but got dim: {len(index.shape)} and size: "
+            f"{lengths(index.shape)}"
+        )
+    index = _integers(name, index)
+    return index if index.shape else linear.reshape(index, shape=(1,))
+
+
+# -- reading at indices --------------------------------------------------------------------------------------------
+@function("take")
+def take(input: Any, index: Any) -> Any:
+    """The elements at indices into all elements in row-major order, in the shape of `index`.
+
+    >>> take(np.array([[1, 2], [3, 4]]), np.array([0, 3])).tolist()
+    [1, 4]
+    """
+    x, index = arrays(input, index)
+    return _take(x, _integers("take", index))
+
+
+@one_node("TakeBackward0")
+def _take(x: Any, index: Any) -> Any:
+    return ops.gather(linear.reshape(x, shape=(size_of(x),)), index, axes=(0,))
+
+
+def places_of(index: Any, dim: int, rank: int) -> list[Any]:
+    """For every dimension the indices of the elements that `index` means: itself along `dim`, else its own place."""
+    spread = []
+    for d in range(rank):
+        if d == dim:
+            spread.append(index)
+        else:
+            column = tuple(index.shape[d] if k == d else 1 for k in range(rank))
+            spread.append(
+                linear.broadcast_to(linear.reshape(positions(index.shape[d]), shape=column), shape=index.shape)
+            )
+    return spread
+
+
+def checked_index(name: str, x: Any, index: Any, dim: int) -> Any:
+    index = _integers(name, index)
+    if len(index.shape) != len(x.shape):
+        raise size_error("Index tensor must have the same number of dimensions as input tensor")
+    for d, (n, m) in enumerate(zip(index.shape, x.shape)):
+        if d != dim and n > m:
+            raise size_error(
+                f"Size does not match at dimension {d} expected index {lengths(index.shape)} to be no larger than self "
+                f"{lengths(x.shape)} apart from dimension {dim}"
+            )
+    return index
+
+
+@function("gather")
+def gather(input: Any, dim: int, index: Any) -> Any:
+    """The elements at `index` along `dim`, each in its own place along the others: `x[index[i, j], j]` for dim 0.
+
+    `index` has as many dimensions as the input and is no larger than it in the others; so is the result.
+
+    >>> gather(np.array([[1, 2], [3, 4]]), 1, np.array([[0, 0], [1, 0]])).tolist()
+    [[1, 1], [4, 3]]
+    """
+    x, index = arrays(input, index)
+    k = dim_of(dim, len(x.shape))
+    index = checked_index("gather", x, index, k)
+    if not x.shape:
+        return _take(x, index)
+    return named("GatherBackward0", ops.gather(x, *places_of(index, k, len(x.shape)), axes=tuple(range(len(x.shape)))))
+
+
+@function("take_along_dim")
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """As `gather`, the other dimensions broadcast; without `dim`, indices into all elements.
+
+    >>> x = np.array([[3, 1], [2, 4]])
+    >>> take_along_dim(x, np.argsort(x, 1), 1).tolist()
+    [[1, 3], [2, 4]]
+    """
+    x, index = arrays(input, indices)
+    if index.dtype != np.int64:
+        raise RuntimeError(
+            located(f"torch.take_along_dim(): dtype of indices should be Long but got {type_name(index.dtype)}")
+        )
+    if dim is None:
+        return _take(x, linear.reshape(index, shape=(size_of(index),)))
+    if len(index.shape) != len(x.shape):
+        raise size_error(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{len(x.shape)} dimensions for input, and {len(index.shape)} dimensions for indices"
+        )
+    k = dim_of(dim, len(x.shape))
+    common = list(broadcast_shapes(*((*v.shape[:k], 1, *v.shape[k + 1 :]) for v in (x, index))))
+    wanted = [(*common[:k], v.shape[k], *common[k + 1 :]) for v in (x, index)]
+    x, index = (v if v.shape == w else expanded(v, w) for v, w in zip((x, index), wanted))
+    return gather(x, k, index)
+
+
+@function("index_select")
+def index_select(input: Any, dim: int, index: Any) -> Any:
+    """The values at a vector of indices along `dim`.
+
+    >>> index_select(np.array([[1, 2], [3, 4]]), 1, np.array([1])).tolist()
+    [[2], [4]]
+    """
+    x, index = arrays(input, index)
+    k = dim_of(dim, len(x.shape))
+    index = vector_of("index_select", index)
+    if not x.shape:
+        return _take(x, linear.reshape(index, shape=()))
+    return named("IndexSelectBackward0", picked(x, index, 0)) if k == 0 else _index_select(x, index, dim=k)
+
+
+@one_node("IndexSelectBackward0")
+def _index_select(x: Any, index: Any, *, dim: int) -> Any:
+    return picked(x, index, dim)
+
+
+# -- by a condition ------------------------------------------------------------------------------------------------
+def _mask(name: str, mask: Any) -> Any:
+    if mask.dtype.kind != "b":
+        raise RuntimeError(located(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}"))
+    return mask
+
+
+@function("where", methods=False)
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition holds, else `other`; of the condition alone, the indices where it holds.
+
+    >>> where(np.array([True, False]), 1.0, np.zeros(2)).tolist()
+    [1.0, 0.0]
+    """
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    given = [condition, input, other]
+    if not of_one_kind(given):
+        given = operands(*given)
+        given[0] = array(given[0], peer_of(*given))
+    if given[0].dtype.kind != "b":
+        raise RuntimeError(
+            located(f"where expected condition to be a boolean tensor, but got a tensor with dtype {given[0].dtype}")
+        )
+    return elementwise.where(*given)
+
+
+@method("where")
+def where_method(self: Any, condition: Any, other: Any) -> Any:
+    """The Tensor where the condition holds, else `other`."""
+    return where(condition, self, other)
+
+
+@function("nonzero")
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """The indices of the elements that are not zero, one in a row; or a tuple of one vector for each dimension.
+
+    >>> nonzero(np.array([[1, 0], [0, 2]])).tolist()
+    [[0, 0], [1, 1]]
+    """
+    x = one(input)
+    found = numpy_chosen.known(x)
+    peer = peer_of(x)
+    if found is None:
+        parts = numpy_chosen.nonzero(x if x.shape else linear.reshape(x, shape=(1,)))
+        rows = stack(*parts, axis=1)
+        return parts if as_tuple else rows if x.shape else rows[:, :0]
+    if as_tuple:
+        return tuple(constant(i, peer) for i in np.atleast_1d(found).nonzero())
+    return constant(np.argwhere(found), peer)
+
+
+@function("argwhere")
+def argwhere(input: Any) -> Any:
+    """`nonzero`: the indices of the elements that are not zero, one in a row."""
+    return nonzero(input)
+
+
+@function("masked_select")
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where the mask, broadcast with the input, is true, as a vector.
+
+    >>> masked_select(np.array([1, 2, 3]), np.array([True, False, True])).tolist()
+    [1, 3]
+    """
+    x, chosen = arrays(input, mask)
+    mask = _mask("masked_select", chosen)
+    shape = broadcast_shapes(x.shape, mask.shape)
+    x = x if x.shape == shape else expanded(x, shape)
+    known = numpy_chosen.known(mask)
+    if known is None:
+        every = linear.broadcast_to(mask, shape=shape)
+        return _chosen(x, *numpy_chosen.indices(linear.reshape(every, shape=(size_of(x),))))
+    return _chosen(x, constant(np.flatnonzero(np.broadcast_to(known, shape)), peer_of(x)))
+
+
+@one_node("MaskedSelectBackward0")
+def _chosen(x: Any, index: Any) -> Any:
+    return ops.gather(linear.reshape(x, shape=(size_of(x),)), index, axes=(0,))
+
+
+def as_dtype(value: Any, dtype: Any) -> Any:
+    return np.asarray(value).astype(dtype).item() if is_literal(value) else to_dtype(value, dtype)
+
+
+@function("masked_fill", in_place=True)
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`value`, a number or a value of no dimensions, where the mask is true, else the input.
+
+    >>> masked_fill(np.array([1.0, 2.0]), np.array([True, False]), -np.inf).tolist()
+    [-inf, 2.0]
+    """
+    x, chosen, filled = with_value(input, mask, value)
+    _mask("masked_fill_", chosen)
+    if not is_literal(filled) and filled.shape:
+        raise size_error(
+            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{len(filled.shape)} dimension(s)."
+        )
+    filled = as_dtype(filled, x.dtype)
+    if is_literal(filled):
+        return named("MaskedFillBackward0", elementwise.where(chosen, filled, x))
+    return _filled(x, chosen, filled)
+
+
+def with_value(input: Any, index: Any, value: Any) -> tuple[Any, Any, Any]:
+    peer = peer_of(input, index, value)
+    return array(input, peer), array(index, peer), operand(value, peer)
+
+
+@one_node("MaskedFillBackward1")
+def _filled(x: Any, mask: Any, value: Any) -> Any:
+    return elementwise.where(mask, value, x)
+
+
+@function("masked_scatter", in_place=True)
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    """The first elements of `source`, in their order, where the mask is true, else the input.
+
+    >>> masked_scatter(np.zeros(3), np.array([True, False, True]), np.array([1.0, 2.0])).tolist()
+    [1.0, 0.0, 2.0]
+    """
+    text = "masked_scatter: expected self and source to have same dtypes but got{A} and {B}"
+    require_one_dtype(input, source, text)
+    x, chosen, values = arrays(input, mask, source)
+    return _masked_scatter(x, _mask("masked_scatter", chosen), to_dtype(values, x.dtype))
+
+
+@one_node("MaskedScatterBackward0")
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    mask = linear.broadcast_to(mask, shape=x.shape)
+    flat = linear.reshape(mask, shape=(size_of(x),))
+    count = scans.cumsum(linear.cast(flat, dtype="int64"), axis=0)
+    number = linear.reshape(elementwise.where(flat, elementwise.subtract(count, 1), 0), shape=x.shape)
+    if not size_of(source):
+        return replaced_nothing(x, source)
+    return elementwise.where(mask, ops.gather(linear.reshape(source, shape=(size_of(source),)), number, axes=(0,)), x)
+
+
+@function("isin", methods=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Which elements are among the test elements.
+
+    >>> isin(np.array([1, 2, 3]), np.array([2, 3])).tolist()
+    [False, True, True]
+    """
+    x, tested = arrays(elements, test_elements)
+    column = linear.reshape(x, shape=(*x.shape, 1))
+    found = reduce_any(
+        elementwise.equal(column, linear.reshape(tested, shape=(size_of(tested),))), axes=(len(x.shape),)
+    )
+    return elementwise.logical_not(found) if invert else found
+
+
+@function("unravel_index", methods=False)
+def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+    """The places, along each dimension of an array of this shape, that integers mean which count all its elements in
+    row-major order; one that is out of bounds is taken as it comes, as PyTorch does.
+
+    >>> [int(x) for x in unravel_index(np.array(5), (2, 3))]
+    [1, 2]
+    """
+    i = one(indices)
+    if i.dtype.kind not in "iu":
+        raise TypeError(located(f"expected 'indices' to be integer dtype, but got {i.dtype}"))
+    sizes = [n.__index__() for n in shape] if np.iterable(shape) else [shape.__index__()]
+    if any(n < 0 for n in sizes):
+        raise ValueError(located(f"'shape' cannot have negative values, but got {tuple(sizes)}"))
+    if 0 in sizes and size_of(i):
+        raise RuntimeError(located("ZeroDivisionError"))
+    i, found = to_dtype(i, "int64"), []
+    for n in reversed(sizes):
+        found.append(elementwise.remainder(i, n))
+        i = elementwise.floor_divide(i, n)
+    return tuple(reversed(found))

@@ -1,0 +1,501 @@
+"""Functions that take a value apart, or arrange its elements anew: slices, splits, diagonals, triangles, flips."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tracegrad.numpy_api import selection as numpy_selection
+from tracegrad.numpy_api import shapes as numpy_shapes
+from tracegrad.numpy_api.joining import along, picked
+from tracegrad.numpy_api.operands import constant, peer_of, size_of
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape import stack_split as pieces
+from tracegrad.torch.functions.core.dims import (
+    copied,
+    dim_of,
+    dims_of,
+    index_error,
+    integers,
+    lengths,
+    one,
+    part,
+    size_error,
+)
+from tracegrad.torch.functions.core.registry import function, method
+
+__all__ = ["chunk", "diagonal", "narrow", "select", "split", "tensor_split", "tril", "triu", "unbind"]
+
+
+# -- one part ------------------------------------------------------------------------------------------------------
+@function("narrow")
+def narrow(input: Any, dim: int, start: int, length: int) -> Any:
+    """The `length` elements from `start` along `dim`, as a view.
+
+    >>> narrow(np.arange(5), 0, 1, 3).tolist()
+    [1, 2, 3]
+    """
+    x = one(input)
+    k = dim_of(dim, len(x.shape))
+    first, count, n = start.__index__(), length.__index__(), x.shape[k]
+    if count < 0:
+        raise size_error("narrow(): length must be non-negative.")
+    if not -n <= first <= n:
+        raise index_error(f"start out of range (expected to be in range of [{-n}, {n}], but got {first})")
+    first += n if first < 0 else 0
+    if first + count > n:
+        raise size_error(f"start ({first}) + length ({count}) exceeds dimension size ({n}).")
+    return named("SliceBackward0", part(x, k, first, first + count))
+
+
+@function("select")
+def select(input: Any, dim: int, index: int) -> Any:
+    """The values at one index along `dim`, which disappears.
+
+    >>> select(np.arange(6).reshape(2, 3), 1, -1).tolist()
+    [2, 5]
+    """
+    x = one(input)
+    if not x.shape:
+        raise index_error("select() cannot be applied to a 0-dim tensor.")
+    k, i = dim_of(dim, len(x.shape)), index.__index__()
+    n = x.shape[k]
+    if not -n <= i < n:
+        raise index_error(f"select(): index {i} out of range for tensor of size {lengths(x.shape)} at dimension {k}")
+    return _selected(x, dim=k, index=i % n)
+
+
+@one_node("SelectBackward0")
+def _selected(x: Any, *, dim: int, index: int) -> Any:
+    return _dropped(x, dim, index)
+
+
+def _dropped(x: Any, dim: int, index: int) -> Any:
+    return numpy_shapes.reshaped(part(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
+
+
+_SEQUENCES = (tuple, list)
+
+
+# -- several parts -------------------------------------------------------------------------------------------------
+@function("unbind")
+def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+    """The values along `dim`, without it, as a tuple.
+
+    >>> unbind(np.arange(4).reshape(2, 2))
+    (array([0, 1]), array([2, 3]))
+    """
+    x = one(input)
+    if not x.shape:
+        raise index_error(f"Dimension specified as {dim} but tensor has no dimensions")
+    parts: tuple[Any, ...] = pieces.unbind(x, axis=dim_of(dim, len(x.shape)))
+    return parts
+
+
+@function("split")
+def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Parts along `dim`: of one size, the last one smaller if it must be, or of the sizes given.
+
+    >>> [x.tolist() for x in split(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    >>> [x.tolist() for x in split(np.arange(5), [1, 4])]
+    [[0], [1, 2, 3, 4]]
+    """
+    x = one(tensor)
+    shape = x.shape
+    if not shape:
+        raise size_error("split expects at least a 1-dimensional tensor")
+    k = dim_of(dim, len(shape))
+    parts: tuple[Any, ...]
+    if isinstance(split_size_or_sections, _SEQUENCES):
+        parts = split_with_sizes(x, split_size_or_sections, k)
+        return parts
+    n, each = shape[k], split_size_or_sections.__index__()
+    if each < 0:
+        raise size_error(f"split expects split_size be non-negative, but got split_size={each}")
+    if each == 0 and n:
+        raise size_error(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
+    starts = range(0, n, each) if n else [0]
+    parts = pieces.split(x, axis=k, bounds=(*starts, n))
+    return parts
+
+
+@function("split_with_sizes")
+def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Parts of the sizes given, which must add up to that of `dim`."""
+    x = one(input)
+    k, sizes = dim_of(dim, len(x.shape)), integers((split_sizes,))
+    if sum(sizes) != x.shape[k] or min(sizes, default=0) < 0:
+        raise size_error(
+            f"split_with_sizes expects split_sizes to sum exactly to {x.shape[k]} (input tensor's size at dimension "
+            f"{k}), but got split_sizes={lengths(sizes)}"
+        )
+    bounds = (0, *itertools.accumulate(sizes))
+    parts: tuple[Any, ...] = named("SplitWithSizesBackward0", pieces.split(x, axis=k, bounds=bounds))
+    return parts
+
+
+@function("chunk")
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """At most `chunks` parts of one size, the last one smaller if it must be.
+
+    >>> [x.tolist() for x in chunk(np.arange(5), 3)]
+    [[0, 1], [2, 3], [4]]
+    """
+    x = one(input)
+    if not x.shape:
+        raise size_error("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise size_error(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    n = x.shape[dim_of(dim, len(x.shape))]
+    parts: tuple[Any, ...] = split(x, -(-n // chunks) if n else [0] * chunks, dim)
+    return parts
+
+
+@function("tensor_split")
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """That many parts of nearly one size, or the parts between the indices given.
+
+    >>> [x.tolist() for x in tensor_split(np.arange(5), 2)], [x.tolist() for x in tensor_split(np.arange(5), (1, 3))]
+    ([[0, 1, 2], [3, 4]], [[0], [1, 2], [3, 4]])
+    """
+    x = one(input)
+    if not x.shape:
+        raise size_error("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    k = dim_of(dim, len(x.shape))
+    n = x.shape[k]
+    if isinstance(indices_or_sections, tuple | list):
+        bounds = [0, *integers((indices_or_sections,)), n]
+    else:
+        sections = indices_or_sections.__index__()
+        if sections <= 0:
+            raise size_error(f"number of sections must be larger than 0, got {sections}")
+        each, extra = divmod(n, sections)
+        bounds = [i * each + min(i, extra) for i in range(sections + 1)]
+    spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
+    return tuple(named("SliceBackward0", part(x, k, a, max(a, b))) for a, b, _ in spans)
+
+
+def _split_along(name: str, x: Any, indices_or_sections: Any, dim: int, rank: int) -> tuple[Any, ...]:
+    if len(x.shape) < rank:
+        raise size_error(
+            f"torch.{name} requires a tensor with at least {rank} dimension, but got a tensor with {len(x.shape)} "
+            "dimensions!"
+        )
+    if not isinstance(indices_or_sections, tuple | list):
+        n, sections = x.shape[dim], indices_or_sections.__index__()
+        if sections <= 0 or n % sections:
+            raise size_error(
+                f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {n} is not "
+                f"divisible by the split_size {sections}!"
+            )
+    parts: tuple[Any, ...] = tensor_split(x, indices_or_sections, dim)
+    return parts
+
+
+@function("hsplit")
+def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    """`tensor_split` along the second dimension, or the only one, into parts of equal size."""
+    x = one(input)
+    return _split_along("hsplit", x, indices_or_sections, 0 if len(x.shape) < 2 else 1, 1)
+
+
+@function("vsplit")
+def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    """`tensor_split` along the first dimension of two or more, into parts of equal size."""
+    return _split_along("vsplit", one(input), indices_or_sections, 0, 2)
+
+
+@function("dsplit")
+def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    """`tensor_split` along the third dimension, into parts of equal size."""
+    return _split_along("dsplit", one(input), indices_or_sections, 2, 3)
+
+
+@method("unfold")
+def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+    """All windows of `size` elements along a dimension, every `step`-th one; the window is a new last dimension.
+
+    A view. Where windows overlap, it refuses updates in place: RuntimeError.
+
+    >>> unfold(np.arange(5), 0, 3, 2).tolist()
+    [[0, 1, 2], [2, 3, 4]]
+    """
+    x = one(input)
+    k = dim_of(dimension, len(x.shape))
+    n = x.shape[k] if x.shape else 1
+    if not 0 <= size <= n:
+        raise size_error(f"maximum size for tensor at dimension {k} is {n} but size is {size}")
+    if step <= 0:
+        raise size_error(f"step is {step} but must be > 0")
+    lying = partial(_windows_lying, dim=k, size=size, step=step)
+    if isinstance(x, np.ndarray) and x.shape:
+        return lying(x)
+    windows = _windows(x, dim=k, size=size, step=step)
+    if not hasattr(x, "_as_view") or not x.shape:
+        return windows
+    return x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), lying)
+
+
+def _windows_lying(x: np.ndarray[Any, Any], dim: int, size: int, step: int) -> np.ndarray[Any, Any]:
+    every = sliding_window_view(x, size, dim, writeable=True)
+    return every[(*[slice(None)] * dim, slice(None, None, step))]
+
+
+@one_node("UnfoldBackward0")
+def _windows(x: Any, *, dim: int, size: int, step: int) -> Any:
+    if not x.shape:
+        return linear.slice(linear.reshape(x, shape=(1,)), start=(0,), stop=(size,), step=(1,))
+    starts = np.arange(0, x.shape[dim] - size + 1, step)
+    found = picked(x, constant(starts[:, None] + np.arange(size), peer_of(x)), dim)
+    rank = len(found.shape)
+    return linear.transpose(found, perm=(*(k for k in range(rank) if k != dim + 1), dim + 1))
+
+
+# -- diagonals and triangles ---------------------------------------------------------------------------------------
+def _diagonal_start(columns: int, offset: int) -> int:
+    return offset if offset >= 0 else -offset * columns
+
+
+@function("diagonal")
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The diagonal of two dimensions as a new last one; `offset` counts diagonals above the main one.
+
+    A view where the matrices lie in memory in row-major or column-major order; else a copy, which cannot be updated
+    in place (RuntimeError).
+
+    >>> diagonal(np.arange(6).reshape(2, 3), 1).tolist()
+    [1, 5]
+    """
+    x = one(input)
+    i, j = dim_of(dim1, len(x.shape)), dim_of(dim2, len(x.shape))
+    if i == j:
+        raise size_error(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    memory = getattr(x, "array", None)
+    if not isinstance(memory, np.ndarray):
+        return _diagonal(x, offset=offset, dims=(i, j))
+    if not memory.flags.c_contiguous and memory.swapaxes(i, j).flags.c_contiguous:
+        i, j, offset = j, i, -offset  # the same elements, of the transpose
+    result = _diagonal(x, offset=offset, dims=(i, j))
+    if not np.may_share_memory(memory, result.array):
+        result._frozen = "a diagonal of a matrix that is not contiguous, which is a copy"
+    return result
+
+
+@one_node("DiagonalBackward0")
+def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
+    """In memory the elements of a diagonal lie one row and one element apart: a slice of the matrix as a vector."""
+    lead = tuple(k for k in range(len(x.shape)) if k not in dims)
+    rows, columns = x.shape[dims[0]], x.shape[dims[1]]
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    first = _diagonal_start(columns, offset) if count else 0
+    perm = (*lead, *dims)
+    x = x if perm == tuple(range(len(perm))) else linear.transpose(x, perm=perm)
+    flat = linear.reshape(x, shape=(*x.shape[:-2], rows * columns))
+    last = first + (count - 1) * (columns + 1) + 1 if count else first
+    return along(flat, len(lead), first, last, columns + 1)
+
+
+@function("diag_embed")
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """Matrices with the last dimension on a diagonal and zeros elsewhere, in the dimensions `dim1` and `dim2`.
+
+    >>> diag_embed(np.array([1, 2])).tolist()
+    [[1, 0], [0, 2]]
+    """
+    x = one(input)
+    i, j = (dim_of(d, len(x.shape) + 1) for d in (dim1, dim2))
+    if i == j:
+        raise size_error(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return _embedded(x, offset=offset, dims=(i, j))
+
+
+@one_node("DiagEmbedBackward0")
+def _embedded(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
+    """The transpose of `_diagonal`: `n` elements between one and the next, then the vector as a matrix."""
+    lead, count = x.shape[:-1], x.shape[-1]
+    n = count + abs(offset)
+    low = _diagonal_start(n, offset)
+    high = n * n - low - ((count - 1) * (n + 1) + 1 if count else 0)
+    zeros = (0,) * len(lead)
+    zero: Any = {"f": 0.0, "b": False}.get(x.dtype.kind, 0)
+    flat = linear.pad(x, low=(*zeros, low), high=(*zeros, high), interior=(*zeros, n), value=zero)
+    matrices = linear.reshape(flat, shape=(*lead, n, n))
+    rank = len(lead) + 2
+    others = iter(range(rank - 2))
+    perm = tuple({dims[0]: rank - 2, dims[1]: rank - 1}.get(k, -1) for k in range(rank))
+    perm = tuple(next(others) if k < 0 else k for k in perm)
+    return matrices if perm == tuple(range(rank)) else linear.transpose(matrices, perm=perm)
+
+
+@function("diag")
+def diag(input: Any, diagonal: int = 0) -> Any:
+    """Of a matrix its diagonal, of a vector the matrix with it on the diagonal.
+
+    >>> diag(np.array([1, 2])).tolist(), diag(np.array([[1, 2], [3, 4]])).tolist()
+    ([[1, 0], [0, 2]], [1, 4])
+    """
+    x = one(input)
+    if len(x.shape) not in (1, 2):
+        raise size_error(f"diag(): Supports 1D or 2D tensors. Got {len(x.shape)}D")
+    if len(x.shape) == 1:
+        return _embedded(x, offset=diagonal, dims=(0, 1))
+    return _diagonal(x, offset=diagonal, dims=(0, 1))
+
+
+@function("diagflat")
+def diagflat(input: Any, offset: int = 0) -> Any:
+    """The matrix with all elements on a diagonal."""
+    return _flat_diagonal(one(input), offset=offset)
+
+
+@one_node("DiagEmbedBackward0")
+def _flat_diagonal(x: Any, *, offset: int) -> Any:
+    return _embedded(linear.reshape(x, shape=(size_of(x),)), offset=offset, dims=(0, 1))
+
+
+def _matrices(name: str, input: Any) -> Any:
+    x = one(input)
+    if len(x.shape) < 2:
+        raise size_error(f"{name}: input tensor must have at least 2 dimensions")
+    return x
+
+
+@function("tril", in_place=True)
+def tril(input: Any, diagonal: int = 0) -> Any:
+    """The lower triangle of the last two dimensions, zeros above the given diagonal.
+
+    >>> tril(np.ones((2, 2))).tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
+    """
+    return named("TrilBackward0", numpy_selection.tril(_matrices("tril", input), diagonal))
+
+
+@function("triu", in_place=True)
+def triu(input: Any, diagonal: int = 0) -> Any:
+    """The upper triangle of the last two dimensions, zeros below the given diagonal.
+
+    >>> triu(np.ones((2, 2))).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    return named("TriuBackward0", numpy_selection.triu(_matrices("triu", input), diagonal))
+
+
+@method("fill_diagonal_")
+def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Any:
+    """The main diagonal of a matrix, or of a value of equal sizes, filled with a number, in place."""
+    if wrap or len(self.shape) < 2 or (len(self.shape) > 2 and len(set(self.shape)) > 1):
+        raise refuse("fill_diagonal_ with wrap=True, or of dimensions of different sizes")
+    index = (np.arange(min(self.shape)),) * len(self.shape)
+    self[index] = fill_value
+    return self
+
+
+# -- the elements in another order ---------------------------------------------------------------------------------
+@function("flip")
+def flip(input: Any, *along: Any, dims: Any = None) -> Any:
+    """The order of the elements reversed along dimensions, given one by one or as `dims`; a copy.
+
+    >>> flip(np.arange(3), 0).tolist()
+    [2, 1, 0]
+    """
+    x = one(input)
+    return _flipped(x, dims=dims_of(integers(along if dims is None else (dims,)), len(x.shape)))
+
+
+@one_node("FlipBackward0")
+def _flipped(x: Any, *, dims: tuple[int, ...]) -> Any:
+    return copied(linear.flip(x, axes=tuple(sorted(dims))) if x.shape else x)
+
+
+@function("fliplr")
+def fliplr(input: Any) -> Any:
+    """`flip` along the second dimension."""
+    x = one(input)
+    if len(x.shape) < 2:
+        raise size_error("Input must be >= 2-d.")
+    return flip(x, 1)
+
+
+@function("flipud")
+def flipud(input: Any) -> Any:
+    """`flip` along the first dimension."""
+    x = one(input)
+    if not x.shape:
+        raise size_error("Input must be >= 1-d.")
+    return flip(x, 0)
+
+
+@function("rot90")
+def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+    """Turned `k` times by 90 degrees from the first of two dimensions towards the second; a copy.
+
+    >>> rot90(np.arange(4).reshape(2, 2)).tolist()
+    [[1, 3], [0, 2]]
+    """
+    x = one(input)
+    given = integers((dims,))
+    if len(given) != 2:
+        raise size_error(f"expected total rotation dims == 2, but got dims = {len(given)}")
+    if len(x.shape) < 2:
+        raise size_error(f"expected total dims >= 2, but got total dims = {len(x.shape)}")
+    i, j = (dim_of(d, len(x.shape)) for d in given)
+    if i == j:
+        raise size_error(f"expected rotation dims to be different, but got dim0 = {given[0]} and dim1 = {given[1]}")
+    return _turned(x, turns=k % 4, dims=(i, j))
+
+
+@one_node("Rot90Backward0")
+def _turned(x: Any, *, turns: int, dims: tuple[int, int]) -> Any:
+    i, j = dims
+    perm = list(range(len(x.shape)))
+    perm[i], perm[j] = j, i
+    if turns == 2:
+        x = linear.flip(x, axes=tuple(sorted(dims)))
+    elif turns == 1:
+        x = linear.transpose(linear.flip(x, axes=(j,)), perm=tuple(perm))
+    elif turns == 3:
+        x = linear.flip(linear.transpose(x, perm=tuple(perm)), axes=(j,))
+    return copied(x)
+
+
+@function("roll")
+def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+    """The elements moved along `dims`, those that leave at one end entering at the other; without `dims`, as one.
+
+    >>> roll(np.arange(4), 1).tolist()
+    [3, 0, 1, 2]
+    """
+    x = one(input)
+    by = integers((shifts,))
+    if dims is None and len(by) == 1:
+        return _rolled(x, shifts=by, dims=None)
+    along_dims = () if dims is None else integers((dims,))
+    if len(by) != len(along_dims):
+        raise size_error(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(along_dims)}")
+    if not x.shape:
+        raise index_error(f"Dimension specified as {along_dims[0]} but tensor has no dimensions")
+    return _rolled(x, shifts=by, dims=tuple(dim_of(d, len(x.shape)) for d in along_dims))
+
+
+@one_node("RollBackward0")
+def _rolled(x: Any, *, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
+    if dims is None:
+        flat = linear.reshape(x, shape=(math.prod(x.shape),))
+        return linear.reshape(_rolled_once(flat, shifts[0], 0), shape=x.shape)
+    for by, k in zip(shifts, dims):
+        x = _rolled_once(x, by, k)
+    return x
+
+
+def _rolled_once(x: Any, by: int, dim: int) -> Any:
+    n = x.shape[dim] if x.shape else 0
+    cut = -by % n if n else 0
+    return linear.concatenate(along(x, dim, cut, n), along(x, dim, 0, cut), axis=dim) if cut else copied(x)

@@ -1,0 +1,283 @@
+"""Functions that order elements: sort, topk, kthvalue, running extrema, mode, places in sorted arrays.
+
+Those with two results give a named tuple `(values, indices)`. The indices are int64 and have no derivative; the
+cotangent of the values goes to the elements at the indices. Sorting is stable, and nan is the largest number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.numpy_api.joining import along, picked
+from tracegrad.numpy_api.operands import array, constant, peer_of, promoted, size_of
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.selection import take_along_axis
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.shape.linear import cast, reshape
+from tracegrad.torch.functions.core.dims import dim_of, index_error, lengths, one, size_error
+from tracegrad.torch.functions.core.registry import function
+from tracegrad.torch.functions.core.return_types import return_type
+
+__all__ = [
+    "argsort", "bucketize", "cummax", "cummin", "kthvalue", "mode", "msort", "searchsorted", "sort", "topk", "unique",
+]  # fmt: skip
+
+_Sort = return_type("sort", "values", "indices")
+_TopK = return_type("topk", "values", "indices")
+_KthValue = return_type("kthvalue", "values", "indices")
+_CumMax = return_type("cummax", "values", "indices")
+_CumMin = return_type("cummin", "values", "indices")
+_Mode = return_type("mode", "values", "indices")
+
+
+def _ordered(x: Any) -> Any:
+    """`x`; complex numbers, which only NumPy has an order of, raise UnsupportedError."""
+    if x.dtype.kind == "c":
+        raise UnsupportedError(located("the order of complex numbers is not supported"))
+    return x
+
+
+def _with_axis(input: Any, dim: int) -> tuple[Any, int]:
+    """The array, which gets an axis if it has none, and the axis that `dim` names."""
+    x = _ordered(one(input))
+    k = dim_of(dim, len(x.shape))
+    return (x if x.shape else reshape(x, shape=(1,))), k
+
+
+def _with_elements(name: str, input: Any, dim: int) -> tuple[Any, int]:
+    x, k = _with_axis(input, dim)
+    if not x.shape[k]:
+        raise index_error(f"{name}(): Expected reduction dim {k} to have non-zero size.")
+    return x, k
+
+
+def _like(parts: tuple[Any, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    return parts if parts[0].shape == shape else tuple(reshape(x, shape=shape) for x in parts)
+
+
+# -- sorting -----------------------------------------------------------------------------------------------
+@function("sort")
+def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
+    """The values along `dim` in order, and their indices, as `(values, indices)`.
+
+    >>> sort(np.array([2.0, 3.0, 1.0]), descending=True).indices.tolist()
+    [1, 0, 2]
+    """
+    name = "SortBackward0" if stable is None else "SortBackward1"
+    return _Sort(*_sorted(name, one(input), dim, descending))
+
+
+def _sorted(name: str, x: Any, dim: int, descending: bool) -> tuple[Any, ...]:
+    if not x.shape:
+        return one_node(name)(_sorted_number)(x, dim=dim)  # type: ignore[no-any-return]
+    found = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
+    return found if name == "SortBackward0" else named(name, found)  # type: ignore[no-any-return]
+
+
+def _sorted_number(x: Any, *, dim: int) -> tuple[Any, ...]:
+    v, k = _with_axis(x, dim)
+    return _like(sorting.sort(v, axis=k, descending=False, stable=True), x.shape)
+
+
+@function("argsort")
+def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
+    """The indices that sort the values along `dim`.
+
+    >>> argsort(np.array([2.0, 3.0, 1.0])).tolist()
+    [2, 0, 1]
+    """
+    v, k = _with_axis(input, dim)
+    index = sorting.argsort(v, axis=k, descending=descending, stable=True)
+    return index if one(input).shape else reshape(index, shape=())
+
+
+@function("msort")
+def msort(input: Any) -> Any:
+    """The values along the first dimension in ascending order.
+
+    >>> msort(np.array([[2.0, 1.0], [1.0, 3.0]])).tolist()
+    [[1.0, 1.0], [2.0, 3.0]]
+    """
+    return _sorted("SortBackward0", one(input), 0, False)[0]
+
+
+@function("topk")
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The `k` largest (or least) values along `dim` in order, and their indices, as `(values, indices)`.
+
+    RuntimeError if there are not as many. They are sorted, whether asked for or not.
+
+    >>> topk(np.array([2.0, 3.0, 1.0]), 2).values.tolist()
+    [3.0, 2.0]
+    """
+    x, count = one(input), k.__index__()
+    v, axis = _with_axis(x, dim)
+    if not 0 <= count <= v.shape[axis]:
+        raise size_error("selected index k out of range")
+    return _TopK(*_topk(x, k=count, dim=dim, largest=largest))
+
+
+@one_node("TopkBackward0")
+def _topk(x: Any, *, k: int, dim: int, largest: bool) -> tuple[Any, ...]:
+    v, axis = _with_axis(x, dim)
+    index = along(sorting.argsort(v, axis=axis, descending=largest, stable=True), axis, 0, k)
+    parts = take_along_axis(v, index, axis), index
+    return _like(parts, () if not x.shape and k else index.shape)
+
+
+@function("kthvalue")
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The `k`-th least value along `dim`, counted from 1, and its index, as `(values, indices)`.
+
+    RuntimeError if there are not as many.
+
+    >>> kthvalue(np.array([2.0, 3.0, 1.0]), 2).indices
+    array(0)
+    """
+    x, count = one(input), k.__index__()
+    v, axis = _with_elements("kthvalue", x, dim)
+    if not 1 <= count <= v.shape[axis]:
+        raise size_error(f"kthvalue(): selected number k out of range for dimension {axis}")
+    return _KthValue(*_kthvalue(x, k=count, dim=dim, keepdim=keepdim))
+
+
+@one_node("KthvalueBackward0")
+def _kthvalue(x: Any, *, k: int, dim: int, keepdim: bool) -> tuple[Any, ...]:
+    v, axis = _with_axis(x, dim)
+    index = along(sorting.argsort(v, axis=axis, descending=False, stable=True), axis, k - 1, k)
+    return _picked(x, v, index, axis, keepdim)
+
+
+def _picked(x: Any, v: Any, index: Any, axis: int, keepdim: bool) -> tuple[Any, ...]:
+    """The elements of `v`, which is `x` with an axis at least, at one index along `axis`, and the index."""
+    parts = take_along_axis(v, index, axis), index
+    kept = tuple(n for i, n in enumerate(index.shape) if i != axis)
+    return _like(parts, x.shape if not x.shape else index.shape if keepdim else kept)
+
+
+# -- running extrema and modes -----------------------------------------------------------------------------
+@function("cummax")
+def cummax(input: Any, dim: int) -> Any:
+    """The largest value so far along `dim`, and the index of the last that is, as `(values, indices)`.
+
+    >>> cummax(np.array([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
+    [0, 1, 1, 3]
+    """
+    return _CumMax(*_cummax(one(input), dim=dim))
+
+
+@one_node("CummaxBackward0")
+def _cummax(x: Any, *, dim: int) -> tuple[Any, ...]:
+    return _running(sorting.cumargmax, x, dim)
+
+
+@function("cummin")
+def cummin(input: Any, dim: int) -> Any:
+    """The least value so far along `dim`, and the index of the last that is, as `(values, indices)`."""
+    return _CumMin(*_cummin(one(input), dim=dim))
+
+
+@one_node("CumminBackward0")
+def _cummin(x: Any, *, dim: int) -> tuple[Any, ...]:
+    return _running(sorting.cumargmin, x, dim)
+
+
+def _running(op: Callable[..., Any], x: Any, dim: int) -> tuple[Any, ...]:
+    v, k = _with_axis(x, dim)
+    index = op(v, axis=k)
+    return _like((take_along_axis(v, index, k), index), x.shape)
+
+
+@function("mode")
+def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent value along `dim`, the least of several, and the last index of it, as `(values, indices)`.
+
+    >>> mode(np.array([1.0, 3.0, 2.0, 3.0])).indices
+    array(3)
+    """
+    _with_elements("mode", input, dim)
+    return _Mode(*_mode(one(input), dim=dim, keepdim=keepdim))
+
+
+@one_node("ModeBackward0")
+def _mode(x: Any, *, dim: int, keepdim: bool) -> tuple[Any, ...]:
+    v, k = _with_axis(x, dim)
+    index = sorting.argmode(v, axis=k)
+    return _picked(x, v, reshape(index, shape=(*v.shape[:k], 1, *v.shape[k + 1 :])), k, keepdim)
+
+
+# -- sorted arrays -----------------------------------------------------------------------------------------
+def _side(right: bool, side: str | None) -> bool:
+    if side not in (None, "left", "right"):
+        raise size_error(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    return right or side == "right"
+
+
+@function("searchsorted", methods=False)
+def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
+                 side: str | None = None, sorter: Any = None) -> Any:  # fmt: skip
+    """Where to insert the values `input` into a sequence that is sorted along its last dimension, to keep it sorted.
+
+    The sequence has one dimension, or all but the last are those of `input`. Before equal elements, or `right` of them.
+
+    >>> searchsorted(np.array([1.0, 2.0, 3.0]), np.array([0.5, 2.0]), right=True).tolist()
+    [0, 2]
+    """
+    peer = peer_of(sorted_sequence, input, sorter)
+    x, values = promoted([array(sorted_sequence, peer), array(input, peer)])
+    if len(x.shape) != 1 and x.shape[:-1] != values.shape[:-1]:
+        raise size_error(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
+            f"tensor and input value tensor must match, but we got boundaries tensor {lengths(x.shape)} and input "
+            f"value tensor {lengths(values.shape)}"
+        )
+    if sorter is not None:
+        x = take_along_axis(x, array(sorter, peer), -1)
+    found = sorting.searchsorted(_ordered(x), values, right=_side(right, side))
+    return cast(found, dtype="int32") if out_int32 else found
+
+
+@function("bucketize", methods=False)
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """`searchsorted` into one sequence of boundaries."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# -- unique ------------------------------------------------------------------------------------------------
+@function("unique")
+def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+           dim: int | None = None) -> Any:  # fmt: skip
+    """The different values in ascending order; also which of them each element is, and how often each occurs.
+
+    Not inside a traced function: the shape of the result depends on values.
+
+    >>> unique(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    x = one(input)
+    known: Any = getattr(x, "_known", None)
+    plain = x if known is None else known()
+    if plain is None:
+        raise refuse("unique", "the shape of its result depends on values")
+    axis = None if dim is None else dim_of(dim, len(x.shape))
+    _, first, inverse, counts = np.unique(
+        plain, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    peer = peer_of(x)
+    values = _first_of_each(x, constant(first, peer), dim=axis)
+    inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
+    asked = [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
+    return (values, *(constant(v, peer) for v in asked)) if asked else values
+
+
+@one_node("Unique2Backward0")
+def _first_of_each(x: Any, first: Any, *, dim: int | None) -> Any:
+    if dim is None:
+        return gather(reshape(x, shape=(size_of(x),)), first, axes=(0,))
+    return picked(x, first, dim)

@@ -1,0 +1,1 @@
+"""Products, norms, and the functions of `tracegrad.torch.linalg`."""

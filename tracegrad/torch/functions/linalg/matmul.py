@@ -1,0 +1,466 @@
+"""Products: of matrices, vectors and stacks of matrices, and the sums of products made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import joining as numpy_joining
+from tracegrad.numpy_api import products as numpy_products
+from tracegrad.numpy_api.operands import arrays, size_of
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.table import add, multiply, power
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.shape import linear
+from tracegrad.torch.functions.core.dims import broadcast_shapes, dim_of, one, size_error
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import function, method
+from tracegrad.torch.functions.indexing.slicing import diagonal
+
+__all__ = ["addmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer"]
+
+
+# -- matmul and its cases ------------------------------------------------------------------------------------------
+@function("matmul")
+def matmul(input: Any, other: Any) -> Any:
+    """The matrix product; vectors count as rows on the left and columns on the right, stacks of matrices broadcast.
+
+    RuntimeError if the sizes do not fit.
+
+    >>> matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0])).tolist()
+    [3.0, 7.0]
+    """
+    require_one_dtype(input, other)
+    x, y = arrays(input, other)
+    ranks = len(x.shape), len(y.shape)
+    if ranks == (2, 2):
+        return _mm(x, y)
+    if ranks == (1, 1):
+        return dot(x, y)
+    if ranks == (2, 1):
+        return mv(x, y)
+    if 0 in ranks:
+        raise size_error(f"both arguments to matmul need to be at least 1D, but they are {ranks[0]}D and {ranks[1]}D")
+    _check_stacks(x.shape, y.shape)
+    return _matrix_product(x, y) if max(ranks) < 3 else _batches(x, y)
+
+
+def _check_stacks(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    if a[-1] != b[-2]:
+        if len(b) > 2:
+            raise size_error(
+                f"Expected size for first two dimensions of batch2 tensor to be: [{b[0]}, {a[-1]}] but got: "
+                f"[{b[0]}, {b[-2]}]."
+            )
+        raise size_error(f"mat1 and mat2 shapes cannot be multiplied ({_times(a)} and {_times(b)})")
+    broadcast_shapes(a[:-2], b[:-2])
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    """The shape of a matrix, or of the matrix that a stack makes, in PyTorch's words."""
+    return f"{int(np.prod(shape[:-1]))}x{shape[-1]}"
+
+
+@one_node("BmmBackward0")
+def _batches(x: Any, y: Any) -> Any:
+    return matmul_any(x, y)
+
+
+@one_node("MmBackward0")
+def _matrix_product(x: Any, y: Any) -> Any:
+    return matmul_any(x, y)
+
+
+def _mm(x: Any, y: Any) -> Any:
+    if x.shape[1] != y.shape[0]:
+        raise size_error(f"mat1 and mat2 shapes cannot be multiplied ({_times(x.shape)} and {_times(y.shape)})")
+    if x.dtype != y.dtype:
+        return _matrix_product(x, y)
+    return named("MmBackward0", contraction.matmul(x, y))
+
+
+@function("mm")
+def mm(input: Any, mat2: Any) -> Any:
+    """The product of two matrices.
+
+    >>> mm(np.ones((2, 3)), np.ones((3, 1))).tolist()
+    [[3.0], [3.0]]
+    """
+    require_one_dtype(input, mat2)
+    x, y = arrays(input, mat2)
+    for name, v in (("self", x), ("mat2", y)):
+        if len(v.shape) != 2:
+            raise size_error(f"{name} must be a matrix")
+    return _mm(x, y)
+
+
+@function("bmm")
+def bmm(input: Any, mat2: Any) -> Any:
+    """The products of the matrices of two stacks, one by one.
+
+    >>> bmm(np.ones((2, 1, 3)), np.ones((2, 3, 1))).tolist()
+    [[[3.0]], [[3.0]]]
+    """
+    require_one_dtype(input, mat2)
+    x, y = arrays(input, mat2)
+    _check_batches(x, y)
+    return named("BmmBackward0", contraction.matmul(x, y)) if x.dtype == y.dtype else _batches(x, y)
+
+
+def _check_batches(x: Any, y: Any) -> None:
+    for name, v in (("batch1", x), ("batch2", y)):
+        if len(v.shape) != 3:
+            raise size_error(f"{name} must be a 3D tensor")
+    if y.shape[:2] != (x.shape[0], x.shape[2]):
+        raise size_error(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{x.shape[0]}, {x.shape[2]}] but got: "
+            f"[{y.shape[0]}, {y.shape[1]}]."
+        )
+
+
+@function("mv")
+def mv(input: Any, vec: Any) -> Any:
+    """The product of a matrix and a vector.
+
+    >>> mv(np.ones((2, 3)), np.ones(3)).tolist()
+    [3.0, 3.0]
+    """
+    require_one_dtype(input, vec)
+    x, y = arrays(input, vec)
+    if (len(x.shape), len(y.shape)) != (2, 1):
+        raise size_error(f"vector + matrix @ vector expected, got 1, {len(x.shape)}, {len(y.shape)}")
+    if x.shape[1] != y.shape[0]:
+        raise size_error(f"size mismatch, got input ({x.shape[0]}), mat ({_times(x.shape)}), vec ({y.shape[0]})")
+    return _mv(x, y)
+
+
+def _mv(x: Any, y: Any) -> Any:
+    return named("MvBackward0", contraction.matvec(*contraction.promoted(x, y)))
+
+
+def _check_vectors(x: Any, y: Any) -> None:
+    if (len(x.shape), len(y.shape)) != (1, 1):
+        raise size_error(f"1D tensors expected, but got {len(x.shape)}D and {len(y.shape)}D tensors")
+    if x.shape != y.shape:
+        n, m = x.shape[0], y.shape[0]
+        raise size_error(
+            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, but "
+            f"got {n} and {m} elements respectively"
+        )
+
+
+@function("dot")
+def dot(input: Any, tensor: Any) -> Any:
+    """The sum of the products of two vectors.
+
+    >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+    11.0
+    """
+    require_one_dtype(input, tensor)
+    x, y = arrays(input, tensor)
+    _check_vectors(x, y)
+    return _dot(x, y)
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return named("DotBackward0", contraction.inner(*contraction.promoted(x, y)))
+
+
+@function("vdot")
+def vdot(input: Any, other: Any) -> Any:
+    """The sum of the products of the conjugates of one vector with another.
+
+    >>> vdot(np.array([1j, 2.0]), np.array([1j, 1.0])).item()
+    (3+0j)
+    """
+    require_one_dtype(input, other)
+    x, y = arrays(input, other)
+    _check_vectors(x, y)
+    return _vdot(x, y)
+
+
+@one_node("VdotBackward0")
+def _vdot(x: Any, y: Any) -> Any:
+    return matmul_any(conj(x) if x.dtype.kind == "c" else x, y)
+
+
+@function("inner")
+def inner(input: Any, other: Any) -> Any:
+    """The sums of products over the last dimensions; with a value of no dimensions, the product.
+
+    >>> inner(np.ones((2, 3)), np.ones(3)).tolist()
+    [3.0, 3.0]
+    """
+    x, y = arrays(input, other)
+    if not x.shape or not y.shape:
+        return multiply(x, y)
+    if x.shape[-1] != y.shape[-1]:
+        raise size_error(
+            "inner() the last dimension must match on both input tensors but got shapes "
+            f"{list(x.shape)} and {list(y.shape)}"
+        )
+    require_one_dtype(input, other)
+    return _dot(x, y) if len(x.shape) == len(y.shape) == 1 else _inner(x, y)
+
+
+@one_node("MmBackward0")
+def _inner(x: Any, y: Any) -> Any:
+    return contraction.tensordot(x, y, axes=(-1, -1))
+
+
+@function("outer", "ger")
+def outer(input: Any, vec2: Any) -> Any:
+    """The products of each element of one vector with each of another.
+
+    >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
+    [[3.0, 4.0], [6.0, 8.0]]
+    """
+    x, y = arrays(input, vec2)
+    for name, v in (("self", x), ("vec2", y)):
+        if len(v.shape) != 1:
+            raise size_error(f"outer: Expected 1-D argument {name}, but got {len(v.shape)}-D")
+    return _outer(x, y)
+
+
+@one_node("MulBackward0")
+def _outer(x: Any, y: Any) -> Any:
+    return multiply(linear.reshape(x, shape=(*x.shape, 1)), y)
+
+
+# -- products added to a value -------------------------------------------------------------------------------------
+def _added(x: Any, product: Any, beta: float, alpha: float) -> Any:
+    """`beta * x + alpha * product`; with a `beta` of 0 what is in `x` does not matter."""
+    product = product if alpha == 1 else multiply(product, alpha)
+    if beta == 0:
+        return product
+    return add(x if beta == 1 else multiply(x, beta), product)
+
+
+def _check_added(x: Any, shape: tuple[int, ...]) -> None:
+    if broadcast_shapes(x.shape, shape) != shape:
+        raise size_error(
+            f"The expanded size of the tensor {list(x.shape)} must match the shape {list(shape)} of the product"
+        )
+
+
+@function("addmm", in_place=True)
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """`beta * input + alpha * (mat1 @ mat2)`, the input broadcast.
+
+    >>> addmm(np.ones(2), np.ones((1, 3)), np.ones((3, 2)), alpha=2).tolist()
+    [[7.0, 7.0]]
+    """
+    require_one_dtype(mat1, mat2)
+    require_one_dtype(input, mat1, "self and mat2 must have the same dtype, but got {A} and {B}")
+    x, a, b = arrays(input, mat1, mat2)
+    for name, v in (("mat1", a), ("mat2", b)):
+        if len(v.shape) != 2:
+            raise size_error(f"{name} must be a matrix, got {len(v.shape)}-D tensor")
+    if a.shape[1] != b.shape[0]:
+        raise size_error(f"mat1 and mat2 shapes cannot be multiplied ({_times(a.shape)} and {_times(b.shape)})")
+    _check_added(x, (a.shape[0], b.shape[1]))
+    return _addmm(x, a, b, beta=beta, alpha=alpha)
+
+
+@one_node("AddmmBackward0")
+def _addmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    return _added(x, matmul_any(a, b), beta, alpha)
+
+
+@function("addmv", in_place=True)
+def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """`beta * input + alpha * (mat @ vec)`, the input broadcast."""
+    require_one_dtype(mat, vec)
+    require_one_dtype(input, mat, "addmv input tensors must have the same dtype, but got {A}, {B}, and {B}")
+    x, a, b = arrays(input, mat, vec)
+    if (len(a.shape), len(b.shape)) != (2, 1):
+        raise size_error(f"vector + matrix @ vector expected, got {len(x.shape)}, {len(a.shape)}, {len(b.shape)}")
+    if a.shape[1] != b.shape[0]:
+        raise size_error(f"size mismatch, got input ({a.shape[0]}), mat ({_times(a.shape)}), vec ({b.shape[0]})")
+    _check_added(x, (a.shape[0],))
+    return _addmv(x, a, b, beta=beta, alpha=alpha)
+
+
+@one_node("AddmvBackward0")
+def _addmv(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    return _added(x, matmul_any(a, b), beta, alpha)
+
+
+@function("addr", in_place=True)
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """`beta * input + alpha * outer(vec1, vec2)`, the input broadcast."""
+    x, a, b = arrays(input, vec1, vec2)
+    for name, v in (("vec1", a), ("vec2", b)):
+        if len(v.shape) != 1:
+            raise size_error(f"addr: Expected 1-D argument {name}, but got {len(v.shape)}-D")
+    _check_added(x, (a.shape[0], b.shape[0]))
+    return _addr(x, a, b, beta=beta, alpha=alpha)
+
+
+@one_node("AddrBackward0")
+def _addr(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    return _added(x, multiply(linear.reshape(a, shape=(*a.shape, 1)), b), beta, alpha)
+
+
+@function("baddbmm", in_place=True)
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """`beta * input + alpha * bmm(batch1, batch2)`, the input broadcast."""
+    require_one_dtype(batch1, batch2)
+    require_one_dtype(input, batch1, "Input dtypes must be the same, got: input {a}, batch1: {b}, batch2: {b}")
+    x, a, b = arrays(input, batch1, batch2)
+    _check_batches(a, b)
+    _check_added(x, (*a.shape[:2], b.shape[2]))
+    return _baddbmm(x, a, b, beta=beta, alpha=alpha)
+
+
+@one_node("BaddbmmBackward0")
+def _baddbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    return _added(x, matmul_any(a, b), beta, alpha)
+
+
+@function("addbmm", in_place=True)
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """`beta * input + alpha * bmm(batch1, batch2).sum(0)`, the input broadcast."""
+    require_one_dtype(batch1, batch2)
+    require_one_dtype(input, batch1, "self and mat2 must have the same dtype, but got {A} and {B}")
+    x, a, b = arrays(input, batch1, batch2)
+    _check_batches(a, b)
+    _check_added(x, (a.shape[1], b.shape[2]))
+    return _addbmm(x, a, b, beta=beta, alpha=alpha)
+
+
+@one_node("AddbmmBackward0")
+def _addbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    return _added(x, contraction.tensordot(a, b, axes=([0, 2], [0, 1])), beta, alpha)
+
+
+# -- sums of products over named dimensions ------------------------------------------------------------------------
+@function("einsum", methods=False)
+def einsum(equation: str, *operands: Any) -> Any:
+    """The sum of products that a string of subscripts describes, as `np.einsum`.
+
+    >>> einsum("ij,j->i", np.ones((2, 3)), np.ones(3)).tolist()
+    [3.0, 3.0]
+    """
+    if not isinstance(equation, str):
+        raise refuse("einsum with lists of dimensions", "write the subscripts as a string")
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
+    for x in given[1:]:
+        require_one_dtype(given[0], x)
+    return _einsum(arrays(*given), equation=equation)
+
+
+@one_node("EinsumBackward0")
+def _einsum(xs: list[Any], *, equation: str) -> Any:
+    return contraction.einsum(equation, *xs)
+
+
+@function("tensordot", methods=False)
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+    """The sum of products over the last `dims` dimensions of `a` and the first of `b`, or over the pairs given.
+
+    >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), 1).shape
+    (2, 4)
+    """
+    require_one_dtype(a, b)
+    x, y = arrays(a, b)
+    return _tensordot(x, y, dims=dims)
+
+
+@one_node("TensordotBackward0")
+def _tensordot(x: Any, y: Any, *, dims: Any) -> Any:
+    if not isinstance(dims, int | np.integer):  # a dimension of size one is broadcast
+        for k, d in zip(*dims):
+            n, m = x.shape[k], y.shape[d]
+            if n != 1 and m == 1:
+                x = linear.keep_axes(linear.reduce_sum(x, axes=(k % len(x.shape),)), x.shape, (k,))
+            if m != 1 and n == 1:
+                y = linear.keep_axes(linear.reduce_sum(y, axes=(d % len(y.shape),)), y.shape, (d,))
+    return contraction.tensordot(x, y, axes=dims)
+
+
+@function("kron")
+def kron(input: Any, other: Any) -> Any:
+    """The Kronecker product: every element of one times all of the other.
+
+    >>> kron(np.array([1, 2]), np.array([1, 10])).tolist()
+    [1, 10, 2, 20]
+    """
+    x, y = arrays(input, other)
+    return _kron(x, y)
+
+
+@one_node("KronBackward0")
+def _kron(x: Any, y: Any) -> Any:
+    return numpy_joining.kron(x, y)
+
+
+@function("cross")
+def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+    """The cross product of vectors along `dim`, or along the first dimension of size 3.
+
+    >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    require_one_dtype(input, other, "expected scalar type {A} but found {B}")
+    x, y = arrays(input, other)
+    if len(x.shape) != len(y.shape):
+        raise size_error("linalg.cross: inputs must have the same number of dimensions.")
+    if dim is None:
+        if 3 not in x.shape:
+            raise size_error("no dimension of size 3 in input")
+        dim = x.shape.index(3)
+    k = dim_of(dim, len(x.shape))
+    if x.shape[k] != 3 or y.shape[k] != 3:
+        raise size_error(f"linalg.cross: inputs dimension {k} must have length 3. Got {x.shape[k]} and {y.shape[k]}")
+    broadcast_shapes(x.shape, y.shape)
+    return _cross(x, y, dim=k)
+
+
+@one_node("LinalgCrossBackward0")
+def _cross(x: Any, y: Any, *, dim: int) -> Any:
+    return numpy_products.cross(x, y, axis=dim)
+
+
+@method("trace")
+def trace(self: Any) -> Any:
+    """The sum of the main diagonal of a matrix.
+
+    >>> float(trace(np.array([[1.0, 2.0], [3.0, 4.0]])))
+    5.0
+    """
+    if len(self.shape) != 2:
+        raise size_error(f"trace: expected a matrix, but got tensor with dim {len(self.shape)}")
+    return _trace(self)
+
+
+@one_node("TraceBackward0")
+def _trace(x: Any) -> Any:
+    return linear.reduce_sum(diagonal(x), axes=(0,))
+
+
+@function("vander", methods=False)
+def vander(x: Any, N: int | None = None, *, increasing: bool = False) -> Any:
+    """The powers of a vector as columns of a matrix, from the highest, or from the power 0 if `increasing`.
+
+    >>> vander(np.array([1.0, 2.0]), 3).tolist()
+    [[1.0, 1.0, 1.0], [4.0, 2.0, 1.0]]
+    """
+    v = one(x)
+    if len(v.shape) != 1:
+        raise size_error("x must be a one-dimensional tensor")
+    n = size_of(v) if N is None else N
+    if n < 0:
+        raise size_error("N must be non-negative.")
+    return _vander(v, n=n, increasing=increasing)
+
+
+@one_node("VanderBackward0")
+def _vander(x: Any, *, n: int, increasing: bool) -> Any:
+    exponents = np.arange(n) if increasing else np.arange(n)[::-1].copy()
+    return power(*arrays(linear.reshape(x, shape=(*x.shape, 1)), exponents))

@@ -1,0 +1,492 @@
+"""`linalg`: PyTorch's functions of matrices, which are the last two dimensions; leading ones are a batch.
+
+The functions of this module are those of the namespace; some are also functions of the package and methods. Integers
+become float64. Matrices that are not square where they must be raise a RuntimeError (which is NumPy's LinAlgError too),
+singular ones LinAlgError, which is both as well.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import linalg as numpy_linalg
+from tracegrad.numpy_api import products, selection
+from tracegrad.numpy_api.linalg import matrices, square_matrices
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.elementwise.table import equal, multiply, square, subtract, where
+from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
+from tracegrad.torch.functions.core.dims import copied, dim_of, one, size_error
+from tracegrad.torch.functions.core.operands import in_floats
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import function, with_aliases
+from tracegrad.torch.functions.core.return_types import return_type
+from tracegrad.torch.functions.indexing.slicing import diagonal as _diagonal
+from tracegrad.torch.functions.linalg.matrix_errors import LinAlgError, factors
+from tracegrad.torch.functions.linalg.norms import cond, matrix_norm, norm, vector_norm
+from tracegrad.torch.functions.linalg.tensor_equations import tensorinv, tensorsolve, vander
+from tracegrad.torch.functions.math.complex import conj
+
+__all__ = [
+    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+_SOLVED = "linalg.solve: Expected A and B to have the same dtype, but found A of type {A} and B of type {B} instead"
+_LEAST_SQUARES = (
+    "torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {A} and other's dtype "
+    "{B}"
+)
+
+
+# -- solving -----------------------------------------------------------------------------------------------
+@function("inverse")
+@factors
+def inv(A: Any) -> Any:
+    """The inverse; LinAlgError if a matrix is singular.
+
+    >>> inv(np.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return numpy_linalg.inv(one(A))
+
+
+@factors
+def solve(A: Any, B: Any, *, left: bool = True) -> Any:
+    """The X with A X = B, or X A = B if not `left`; LinAlgError if a matrix is singular.
+
+    B is a vector, or one for each matrix, or a batch of matrices that broadcasts with A.
+
+    >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0])).tolist()
+    [1.0, 0.5]
+    """
+    require_one_dtype(A, B, _SOLVED)
+    x, y = arrays(A, B)
+    vector = len(y.shape) == 1 or (len(y.shape) + 1 == len(x.shape) and y.shape == x.shape[:-1])
+    if left:
+        return numpy_linalg.solved(x, y, vector=vector)
+    if vector:
+        raise size_error("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
+    return _solved_from_right(square_matrices("solve", x), matrices("solve", y))
+
+
+@one_node("LinalgSolveExBackward0")
+def _solved_from_right(x: Any, y: Any) -> Any:
+    return matrix_transpose(numpy_linalg.solved(matrix_transpose(x), matrix_transpose(y), vector=False))
+
+
+def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+    """The X with A X = B, or X A = B if not `left`, for triangular A; zeros on its diagonal give inf or nan.
+
+    Only that triangle of A is read, without its diagonal if `unitriangular`.
+
+    >>> solve_triangular(np.array([[2.0, 9.0], [1.0, 4.0]]), np.array([[2.0], [9.0]]), upper=False).tolist()
+    [[1.0], [2.0]]
+    """
+    x, y = promoted(in_floats(arrays(A, B)))
+    if len(y.shape) < 2:
+        raise size_error("linalg.solve_triangular: The input tensor B must have at least 2 dimensions.")
+    x = square_matrices("solve_triangular", x)
+    if x.shape[-1] != y.shape[-2 if left else -1]:
+        shapes = f"{x.shape[-2]}x{x.shape[-1]} and {y.shape[-2]}x{y.shape[-1]}"
+        equation = "AX = B" if left else "XA = B"
+        raise size_error(
+            f"linalg.solve_triangular: Incompatible shapes of A and B for the equation {equation} ({shapes})"
+        )
+    return _solve_triangular(x, y, upper=upper, left=left, unit=unitriangular)
+
+
+@one_node("LinalgSolveTriangularBackward0")
+def _solve_triangular(x: Any, y: Any, *, upper: bool, left: bool, unit: bool) -> Any:
+    y = y if left else matrix_transpose(y)
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    out = linalg.solve_triangular(x, y, lower=not upper, transposed=not left, unit=unit)
+    return out if left else matrix_transpose(out)
+
+
+@function("cholesky_solve")
+def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
+    """The X with A X = B, given the Cholesky factor `L` of A.
+
+    >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()
+    [[1.0]]
+    """
+    require_one_dtype(
+        B, L, "Expected b and A to have the same dtype, but found b of type {A} and A of type {B} instead."
+    )
+    x, y = promoted(in_floats(arrays(L, B)))
+    return _cholesky_solve(matrices("cholesky_solve", y), square_matrices("cholesky_solve", x), upper=upper)
+
+
+@one_node("CholeskySolveBackward0")
+def _cholesky_solve(y: Any, x: Any, *, upper: bool) -> Any:
+    x = conj(matrix_transpose(x)) if upper else x
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    half = linalg.solve_triangular(x, y, lower=True, transposed=False, unit=False)
+    return linalg.solve_triangular(conj(x), half, lower=True, transposed=True, unit=False)
+
+
+def _tolerance(name: str, given: Any) -> float:
+    if not isinstance(given, int | float | np.number):
+        raise refuse(f"a tolerance of linalg.{name} that is not a Python number")
+    return float(given)
+
+
+def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
+    """`atol` and `rtol`; if none is given, rtol is the precision times the larger size."""
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if atol is None else 0.0
+    return _tolerance(name, 0.0 if atol is None else atol), _tolerance(name, rtol)
+
+
+@factors
+def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+    """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero.
+
+    >>> pinv(np.array([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    x = matrices("pinv", one(A))
+    return numpy_linalg.pseudoinverse(x, *_tolerances("pinv", x, atol, rtol))
+
+
+@function("pinverse")
+@factors
+def pinverse(input: Any, rcond: float = 1e-15) -> Any:
+    """`pinv` with `rtol=rcond`."""
+    return pinv(input, rtol=rcond)
+
+
+_Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
+
+
+@factors
+def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """The X of least norm that minimizes the norm of A X - B, as `(solution, residuals, rank, singular_values)`.
+
+    B is a stack of matrices, or of vectors if it has the shape of A without columns. Singular values are empty unless
+    the driver is "gelsd" or "gelss", the rank is with "gels", which takes it to be full and looks at no `rcond`.
+    Residuals, which are squared norms, are empty with "gelsy" (None), and where A has not more rows than columns or, as
+    far as it was looked at, not full rank.
+
+    >>> lstsq(np.array([[1.0], [1.0]]), np.array([[1.0], [3.0]])).solution.round(9).tolist()
+    [[2.0]]
+    """
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise size_error(
+            f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
+        )
+    require_one_dtype(A, B, _LEAST_SQUARES)
+    x, y = promoted(in_floats(arrays(A, B)))
+    x = matrices("lstsq", x)
+    known = rcond is None or driver == "gels"
+    rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if known else float(rcond)  # type: ignore[arg-type]
+    solution = _lstsq(x, y, rtol=rtol)
+    residuals = values = constant(np.empty(0, x.dtype), peer_of(x))
+    rank = constant(np.empty(0, np.int64), peer_of(x)) if driver == "gels" else numpy_linalg.rank_of(x, 0.0, rtol)
+    full = driver == "gels"
+    if driver in ("gelsd", "gelss"):
+        values = numpy_linalg.svdvals(x)
+        full = x.shape[-2] > x.shape[-1] and bool((rank == x.shape[-1]).all())
+    if full and x.shape[-2] > x.shape[-1]:
+        rest = square(subtract(matmul_any(x, _columns(x, solution, x.shape[-1])), _columns(x, y, x.shape[-2])))
+        residuals = reduce_sum(rest, axes=(len(rest.shape) - 2,))
+    return _Lstsq(solution, residuals, rank, values)
+
+
+@one_node("LinalgLstsqBackward0")
+def _lstsq(x: Any, y: Any, *, rtol: float) -> Any:
+    columns = _columns(x, y, x.shape[-2])
+    solution = matmul_any(numpy_linalg.pseudoinverse(x, 0.0, rtol), columns)
+    return solution if columns is y else reshape(solution, shape=solution.shape[:-1])
+
+
+def _columns(x: Any, y: Any, rows: int) -> Any:
+    """`y` as a stack of matrices: as it is, or with its vectors, of which there is one for each matrix, as columns."""
+    vectors = len(y.shape) == 1 or y.shape == (*x.shape[:-2], rows)
+    return reshape(y, shape=(*y.shape, 1)) if vectors else y
+
+
+@factors
+def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+    """The number of singular values above max(atol, rtol times the largest).
+
+    >>> int(matrix_rank(np.ones((3, 2))))
+    1
+    """
+    x = matrices("matrix_rank", one(A))
+    return numpy_linalg.rank_of(x, *_tolerances("matrix_rank", x, atol, rtol))
+
+
+# -- determinants ------------------------------------------------------------------------------------------
+@function("det")
+def det(A: Any) -> Any:
+    """The determinant; its derivative is right where the matrix is singular, its second derivative is nan there.
+
+    >>> float(det(np.eye(2)))
+    1.0
+    """
+    return numpy_linalg.det(one(A))
+
+
+_LinalgSlogdet = return_type("linalg_slogdet", "sign", "logabsdet")
+_Slogdet = return_type("slogdet", "sign", "logabsdet")
+
+
+def slogdet(A: Any) -> Any:
+    """The sign of the determinant and the logarithm of its magnitude, as `(sign, logabsdet)`.
+
+    >>> float(slogdet(np.array([[0.0, 1.0], [1.0, 0.0]])).sign)
+    -1.0
+    """
+    return _LinalgSlogdet(*numpy_linalg.slogdet(one(A)))
+
+
+@function("slogdet")
+def _slogdet(input: Any) -> Any:
+    """`linalg.slogdet`."""
+    return _Slogdet(*numpy_linalg.slogdet(one(input)))
+
+
+@function("logdet")
+def logdet(input: Any) -> Any:
+    """The logarithm of the determinant: -inf if it is zero, nan if it is negative.
+
+    >>> float(logdet(np.eye(2)))
+    0.0
+    """
+    sign, log = numpy_linalg.slogdet(one(input))
+    return where(equal(sign, -1.0), math.nan, log)
+
+
+# -- factorizations ----------------------------------------------------------------------------------------
+@factors
+def cholesky(A: Any, *, upper: bool = False) -> Any:
+    """The lower triangular L with A = L L^T, or the upper U with A = U^T U; LinAlgError unless positive definite.
+
+    Only that triangle of A is read, and A counts as symmetric.
+
+    >>> cholesky(np.array([[4.0, 0.0], [2.0, 2.0]])).tolist()
+    [[2.0, 0.0], [1.0, 1.0]]
+    """
+    return numpy_linalg.cholesky(one(A), upper=upper)
+
+
+@function("cholesky")
+@factors
+def _cholesky(input: Any, upper: bool = False) -> Any:
+    """`linalg.cholesky`."""
+    return _factor(square_matrices("cholesky", one(input)), upper=upper)
+
+
+_factor = one_node("CholeskyBackward0")(numpy_linalg.factor)
+
+
+_LinalgEigh = return_type("linalg_eigh", "eigenvalues", "eigenvectors")
+
+
+@factors
+def eigh(A: Any, UPLO: str = "L") -> Any:
+    """Eigenvalues in ascending order, and eigenvectors as columns, as `(eigenvalues, eigenvectors)`.
+
+    Only the lower ("U": upper) triangle of A is read, and A counts as symmetric. A derivative through the vectors of
+    equal eigenvalues is inf or nan.
+
+    >>> eigh(np.diag([2.0, 1.0])).eigenvalues.tolist()
+    [1.0, 2.0]
+    """
+    return _LinalgEigh(*numpy_linalg.spectrum(one(A), UPLO))
+
+
+@factors
+def eigvalsh(A: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues of symmetric matrices in ascending order.
+
+    >>> eigvalsh(np.diag([2.0, 1.0])).tolist()
+    [1.0, 2.0]
+    """
+    return numpy_linalg.spectral_values(one(A), UPLO)
+
+
+_LinalgSvd = return_type("linalg_svd", "U", "S", "Vh")
+_Svd = return_type("svd", "U", "S", "V")
+
+
+@factors
+def svd(A: Any, full_matrices: bool = True) -> Any:
+    """The singular value decomposition A = U diag(S) Vh, as `(U, S, Vh)`.
+
+    The vectors that `full_matrices` adds follow their space without turning in it. A derivative through the vectors of
+    equal singular values is inf or nan.
+
+    >>> svd(np.diag([2.0, 1.0])).S.tolist()
+    [2.0, 1.0]
+    """
+    return _LinalgSvd(*numpy_linalg.svd(one(A), full_matrices))
+
+
+@function("svd")
+@factors
+def _svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """The singular value decomposition input = U diag(S) V^T, as `(U, S, V)`; reduced if `some`.
+
+    Without `compute_uv`, U and V are zeros.
+    """
+    x = one(input)
+    if compute_uv:
+        u, s, vh = numpy_linalg.svd(x, not some)
+        return _Svd(u, s, named("TransposeBackward0", matrix_transpose(vh)))
+    zeros = [constant(np.zeros((*x.shape[:-2], n, n), x.dtype), peer_of(x)) for n in x.shape[-2:]]
+    return _Svd(zeros[0], numpy_linalg.svdvals(x), zeros[1])
+
+
+@factors
+def svdvals(A: Any) -> Any:
+    """The singular values in descending order.
+
+    >>> svdvals(np.diag([1.0, 2.0])).tolist()
+    [2.0, 1.0]
+    """
+    return numpy_linalg.svdvals(one(A))
+
+
+_LinalgQr = return_type("linalg_qr", "Q", "R")
+_Qr = return_type("qr", "Q", "R")
+
+
+def qr(A: Any, mode: str = "reduced") -> Any:
+    """The factorization A = Q R with orthonormal columns of Q and upper triangular R, as `(Q, R)`.
+
+    With mode "r" Q is empty. UnsupportedError for mode "complete" where that is more than "reduced".
+
+    >>> abs(qr(np.diag([2.0, 1.0])).R).tolist()
+    [[2.0, 0.0], [0.0, 1.0]]
+    """
+    if mode not in ("reduced", "r", "complete"):
+        raise size_error(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
+    x = one(A)
+    if mode == "r":
+        return _LinalgQr(constant(np.empty(0, x.dtype), peer_of(x)), numpy_linalg.qr(x, mode))
+    return _LinalgQr(*numpy_linalg.qr(x, mode))
+
+
+@function("qr")
+def _qr(input: Any, some: bool = True) -> Any:
+    """`linalg.qr`, reduced if `some`."""
+    return _Qr(*numpy_linalg.qr(one(input), "reduced" if some else "complete"))
+
+
+# -- functions of matrices and products --------------------------------------------------------------------
+@function("matrix_power")
+@factors
+def matrix_power(A: Any, n: int) -> Any:
+    """The n-th power; of the inverse if n is negative.
+
+    >>> matrix_power(np.diag([2.0, 1.0]), -2).tolist()
+    [[0.25, 0.0], [0.0, 1.0]]
+    """
+    x = one(A)
+    if n != 1:
+        power = numpy_linalg.matrix_power(x, n)
+        # The unit matrix is computed from x all the same, as in PyTorch, with a derivative of zeros.
+        return power if n else named("CopyBackwards", where(constant(np.zeros(x.shape, bool), peer_of(x)), x, power))
+    x = square_matrices("matrix_power", x)
+    return x.clone() if hasattr(x, "clone") else copied(x)
+
+
+@function("matrix_exp")
+def matrix_exp(A: Any) -> Any:
+    """The matrix exponential.
+
+    >>> matrix_exp(np.zeros((2, 2))).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return named("LinalgMatrixExpBackward0", linalg.matrix_exp(square_matrices("matrix_exp", one(A))))
+
+
+def multi_dot(tensors: Any) -> Any:
+    """The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors.
+
+    >>> multi_dot([np.ones(2), np.eye(2), np.ones(2)]).tolist()
+    2.0
+    """
+    for k, x in enumerate(tensors[1:], 1):
+        text = f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {{a}} and tensor {k} {{b}}"
+        require_one_dtype(tensors[0], x, text)
+    return numpy_linalg.multi_dot(tensors)
+
+
+def matmul(input: Any, other: Any) -> Any:
+    """The matrix product, as `matmul` of the package."""
+    x, y = arrays(input, other)
+    return named("MmBackward0" if len(x.shape) == len(y.shape) == 2 else "BmmBackward0", matmul_any(x, y))
+
+
+@with_aliases
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
+    """The sum of products along `dim`, of the conjugate of `x` if that is complex; leading dimensions broadcast.
+
+    >>> vecdot(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
+    [11.0]
+    """
+    text = "linalg.vecdot: Expected x and y to have the same dtype, but found x of type {A} and y of type {B} instead"
+    require_one_dtype(x, y, text)
+    peer = peer_of(x, y)
+    both = multiply(conj(array(x, peer)), array(y, peer))
+    axis = dim_of(dim, len(both.shape))
+    return named("SumBackward1", reduce_sum(both, axes=(axis,) if both.shape else ()))
+
+
+@with_aliases
+def cross(input: Any, other: Any, *, dim: int = -1) -> Any:
+    """The cross product of vectors of three components along `dim`.
+
+    >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    require_one_dtype(input, other, "expected scalar type {A} but found {B}")
+    x, y = arrays(input, other)
+    sizes = [v.shape[dim_of(dim, len(v.shape))] if v.shape else 1 for v in (x, y)]
+    if sizes != [3, 3]:
+        raise size_error(f"linalg.cross: inputs dimension {dim} must have length 3. Got {sizes[0]} and {sizes[1]}")
+    return _cross(x, y, dim=dim)
+
+
+@one_node("LinalgCrossBackward0")
+def _cross(x: Any, y: Any, *, dim: int) -> Any:
+    return products.cross(x, y, axis=dim)
+
+
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """The diagonals of matrices.
+
+    >>> diagonal(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [1.0, 4.0]
+    """
+    return _diagonal(A, offset, dim1, dim2)
+
+
+def trace(A: Any, *, offset: int = 0) -> Any:
+    """The sum of the diagonal of each matrix.
+
+    >>> float(trace(np.eye(3)))
+    3.0
+    """
+    return _trace(one(A), offset=offset)
+
+
+@one_node("TraceBackward0")
+def _trace(x: Any, *, offset: int) -> Any:
+    return selection.linalg_trace(x, offset=offset)

@@ -1,0 +1,74 @@
+"""`linalg`: equations of arrays whose dimensions are taken together as rows and columns, and matrices of powers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import linalg as numpy_linalg
+from tracegrad.numpy_api.operands import arrays, constant, peer_of
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, reshape, transpose
+from tracegrad.torch.functions.core.dims import dim_of, one, size_error
+from tracegrad.torch.functions.linalg.matrix_errors import factors
+from tracegrad.torch.functions.math.cumulative import cumprod
+
+__all__ = ["tensorinv", "tensorsolve", "vander"]
+
+
+@factors
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
+    """The X with `tensordot(A, X, X.ndim) == B`; `dims` of A are moved to its end first.
+
+    >>> tensorsolve(2 * np.eye(6).reshape(2, 3, 6), np.ones((2, 3))).tolist()
+    [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+    """
+    x, y = arrays(A, B)
+    if dims is not None:
+        moved = [dim_of(d, len(x.shape)) for d in dims]
+        x = transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in moved), *moved))
+    shape = x.shape[len(y.shape) :]
+    n = math.prod(shape)
+    if math.prod(y.shape) != n:
+        raise size_error(
+            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
+            f"but got {n} != {math.prod(x.shape[: len(y.shape)])}"
+        )
+    return reshape(numpy_linalg.solve(reshape(x, shape=(n, n)), reshape(y, shape=(n,))), shape=shape)
+
+
+@factors
+def tensorinv(A: Any, ind: int = 2) -> Any:
+    """The inverse of `tensordot(A, X, X.ndim)` as a function of X, for an A whose first `ind` dimensions are the
+    result's. RuntimeError if there are not as many elements in these as in the others.
+
+    >>> tensorinv(np.eye(6).reshape(2, 3, 6)).shape
+    (6, 2, 3)
+    """
+    x = one(A)
+    if ind <= 0:
+        raise size_error(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    first, last = x.shape[:ind], x.shape[ind:]
+    n = math.prod(first)
+    if n != math.prod(last):
+        raise size_error(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+            f"{math.prod(last)} != {n}"
+        )
+    return reshape(numpy_linalg.inv(reshape(x, shape=(n, n))), shape=(*last, *first))
+
+
+def vander(x: Any, N: int | None = None) -> Any:
+    """The powers 0 to N - 1 of each element (as many as there are along the last dimension, unless given).
+
+    >>> vander(np.array([2.0, 3.0])).tolist()
+    [[1.0, 2.0], [1.0, 3.0]]
+    """
+    v = one(x)
+    count = v.shape[-1] if N is None else N
+    if count <= 1:
+        raise size_error("N must be greater than 1.")
+    powers = broadcast_to(reshape(v, shape=(*v.shape, 1)), shape=(*v.shape, count - 1))
+    ones = constant(np.ones((*v.shape, 1), v.dtype), peer_of(v))
+    return concatenate(ones, cumprod(powers, -1), axis=len(v.shape))

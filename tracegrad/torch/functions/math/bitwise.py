@@ -1,0 +1,86 @@
+"""Functions of integers, bit by bit and by their divisors, and those that look at how a number is represented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import ufuncs
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.shape.linear import cast
+from tracegrad.torch.functions.core.dims import one
+from tracegrad.torch.functions.core.operands import as_node, floating, is_whole, pair
+from tracegrad.torch.functions.core.registry import function
+from tracegrad.torch.functions.core.return_types import return_type
+
+__all__ = ["frexp", "ldexp"]
+
+for _name, _fn in {"bitwise_and": ufuncs.bitwise_and, "bitwise_or": ufuncs.bitwise_or,
+                   "bitwise_xor": ufuncs.bitwise_xor, "bitwise_not": ufuncs.invert}.items():  # fmt: skip
+    function(_name, in_place=True)(_fn)
+
+
+def _array(x: Any) -> Any:
+    return x if isinstance(x, Carrier) else np.asarray(x)
+
+
+def _of_two(ufunc: Any, name: str, doc: str, in_place: bool = True) -> None:
+    def call(input: Any, other: Any) -> Any:
+        return _array(ufunc(*pair(input, other)))
+
+    call.__name__, call.__doc__ = name, doc
+    function(name, in_place=in_place)(call)
+
+
+_of_two(np.left_shift, "bitwise_left_shift", "The bits of `input` moved to the left by `other`.")
+_of_two(np.right_shift, "bitwise_right_shift", "The bits of `input` moved to the right by `other`, keeping the sign.")
+_of_two(np.gcd, "gcd", "The greatest common divisor, at least 0.")
+_of_two(np.lcm, "lcm", "The least common multiple, at least 0.")
+
+
+@function("nextafter", in_place=True)
+def nextafter(input: Any, other: Any) -> Any:
+    """The number next to `input` in the direction of `other`; it has no derivative."""
+    x, y = pair(floating(input), other)
+    return _array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
+
+
+@function("ldexp", in_place=True)
+def ldexp(input: Any, other: Any) -> Any:
+    """input * 2**other
+
+    >>> ldexp(np.array([1.5]), np.array([3])).tolist()
+    [12.0]
+    """
+    x, y = pair(floating(input), other)
+    return as_node("MulBackward0", _ldexp, x, y)
+
+
+def _ldexp(x: Any, y: Any) -> Any:
+    if is_whole(y):
+        return multiply(x, cast(2.0**y, dtype=x.dtype.name))
+    return multiply(x, _array(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
+
+
+_Frexp = return_type("frexp", "mantissa", "exponent")
+
+
+@function("frexp")
+def frexp(input: Any) -> Any:
+    """Mantissas of at least 1/2 and less than 1, and the powers of two, as `(mantissa, exponent)`; the slope of the
+    mantissa is that of a number over a constant.
+
+    >>> frexp(np.array([6.0]))
+    tracegrad.return_types.frexp(
+    mantissa=[0.75],
+    exponent=[3])
+    """
+    return _Frexp(*(_array(v) for v in np.frexp(floating(input))))
+
+
+@function("is_nonzero")
+def is_nonzero(input: Any) -> bool:
+    """Whether the only element is not 0; RuntimeError if there are none or several."""
+    return bool(one(input))

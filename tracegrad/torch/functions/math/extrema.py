@@ -1,0 +1,182 @@
+"""Extrema and medians, by value and by place: PyTorch's names and signatures.
+
+What has values and indices gives both as a pair whose parts have names. Errors: IndexError for a dimension that there
+is not, RuntimeError for one of length 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import size_of
+from tracegrad.ops.core.op import Carrier, Op, named
+from tracegrad.ops.elementwise.table import (
+    add,
+    divide,
+    equal,
+    isnan,
+    logical_and,
+    logical_or,
+    multiply,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum, reshape, stop_gradient, unreduce
+from tracegrad.torch.functions.core.dims import dim_of, one, size_error
+from tracegrad.torch.functions.core.operands import as_node
+from tracegrad.torch.functions.core.registry import FUNCTIONS, function
+from tracegrad.torch.functions.core.return_types import return_type
+from tracegrad.torch.functions.math.reductions import axes_of, reduced
+
+
+def _axes(name: str, x: Any, dim: Any) -> tuple[int, ...]:
+    """The axes that `dim` names, none of which has the length 0."""
+    axes = axes_of(dim, len(x.shape))
+    if all(x.shape[k] for k in axes):
+        return axes
+    if dim is None or (isinstance(dim, tuple | list) and not dim):
+        message = f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
+        if name.startswith("arg"):
+            raise IndexError(located(message))
+        raise size_error(f"{message} Specify the reduction dim with the 'dim' argument.")
+    empty = next(k for k in axes if not x.shape[k])
+    raise IndexError(located(f"{name}(): Expected reduction dim {empty} to have non-zero size."))
+
+
+def picked_along(name: str, find: Any, node: str, x: Any, dim: Any, keepdim: bool) -> Any:
+    """The pair of the elements of `x` at the indices that `find` finds along `dim`, and these."""
+    k = dim_of(dim, len(x.shape))
+    _axes(name, x, k)
+    whole = x if x.shape else reshape(x, shape=(1,))
+    indices = find(stop_gradient(whole), axis=k)
+    if keepdim and x.shape:
+        indices = keep_axes(indices, x.shape, (k,))
+    return return_type(name, "values", "indices")(named(node, reduction.pick(whole, indices, axis=k)), indices)
+
+
+def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any:
+    least = name == "min"
+    if other is not None or isinstance(dim, Carrier | np.ndarray | list):
+        return FUNCTIONS["minimum" if least else "maximum"](input, dim if other is None else other)
+    x, node = one(input), name.capitalize()
+    if dim is None:
+        op = reduction.reduce_min if least else reduction.reduce_max
+        return reduced(f"{node}Backward1", op, x, _axes(name, x, None), keepdim)
+    return picked_along(name, reduction.argmin if least else reduction.argmax, f"{node}Backward0", x, dim, keepdim)
+
+
+@function("max")
+def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The maximum of all elements; with `dim`, a pair `(values, indices)`; beside another array, `maximum`.
+
+    Equal maxima of all elements share the derivative; along a dimension the first one has it, which `indices` names.
+
+    >>> import numpy as np
+    >>> max(np.array([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+    tracegrad.return_types.max(
+    values=[5. 7.],
+    indices=[1 0])
+    """
+    return _extremum("max", input, dim, keepdim, other)
+
+
+@function("min")
+def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The minimum, as `max` is the maximum."""
+    return _extremum("min", input, dim, keepdim, other)
+
+
+@function("amax")
+def amax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The maximum over any dimensions; equal ones share the derivative."""
+    x = one(input)
+    return reduced("AmaxBackward0", reduction.reduce_max, x, _axes("amax", x, dim), keepdim)
+
+
+@function("amin")
+def amin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The minimum over any dimensions; equal ones share the derivative."""
+    x = one(input)
+    return reduced("AminBackward0", reduction.reduce_min, x, _axes("amin", x, dim), keepdim)
+
+
+@function("aminmax")
+def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The pair `(min, max)`, along `dim` or of all elements; equal ones share the derivative."""
+    x = one(input)
+    axes = axes_of(dim, len(x.shape))
+    if not all(x.shape[k] for k in axes):
+        raise size_error("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+    return return_type("aminmax", "min", "max")(*as_node("AminmaxBackward0", _aminmax, x, axes, keepdim))
+
+
+def _aminmax(x: Any, axes: tuple[int, ...], keepdim: bool) -> tuple[Any, Any]:
+    least, most = (reduced("", op, x, axes, keepdim) for op in (reduction.reduce_min, reduction.reduce_max))
+    return least, most
+
+
+def _index_of(name: str, op: Op, x: Any, dim: Any, keepdim: bool) -> Any:
+    _axes(name, x, dim)
+    flattened = dim is None or not x.shape
+    k = 0 if dim is None else dim_of(dim, len(x.shape))
+    out = op(reshape(x, shape=(size_of(x),)) if flattened else x, axis=k)
+    if not keepdim:
+        return out
+    return reshape(out, shape=(1,) * len(x.shape)) if flattened else keep_axes(out, x.shape, (k,))
+
+
+@function("argmax")
+def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The index of the first maximum along `dim`, or among all elements in row-major order.
+
+    >>> import numpy as np
+    >>> argmax(np.array([[1, 5], [7, 2]])).item(), argmax(np.array([[1, 5], [7, 2]]), dim=1).tolist()
+    (2, [1, 0])
+    """
+    return _index_of("argmax", reduction.argmax, one(input), dim, keepdim)
+
+
+@function("argmin")
+def argmin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The index of the first minimum along `dim`, or among all elements in row-major order."""
+    return _index_of("argmin", reduction.argmin, one(input), dim, keepdim)
+
+
+@function("median")
+def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The median, the lower one of an even number of elements; with `dim`, a pair `(values, indices)`; nan if there is
+    one.
+
+    >>> import numpy as np
+    >>> median(np.array([4.0, 1.0, 3.0, 2.0])).item()
+    2.0
+    """
+    x = one(input)
+    if dim is None:
+        return as_node("MedianBackward0", _median, x)
+    return picked_along("median", reduction.argmedian, "MedianBackward1", x, dim, keepdim)
+
+
+def _median(x: Any) -> Any:
+    return median_of(x, reduction.argmedian)
+
+
+def median_of(x: Any, find: Any) -> Any:
+    """The element of all of `x` at the index that `find` finds; equal ones share the derivative."""
+    v = reshape(x, shape=(size_of(x),))
+    if not v.shape[0]:
+        return multiply(reduce_sum(v, axes=(0,)), math.nan)
+    still = stop_gradient(v)
+    found = reduction.pick(still, find(still, axis=0), axis=0)
+    if x.dtype.kind != "f":
+        return found
+    middle = unreduce(found, v.shape, (0,))
+    hit = logical_or(equal(still, middle), logical_and(isnan(still), isnan(middle)))
+    share = divide(cast(hit, dtype=x.dtype.name), reduce_sum(cast(hit, dtype=x.dtype.name), axes=(0,)))
+    # The median, and 0 that depends on the elements equal to it, to equal parts.
+    return add(found, reduce_sum(where(hit, multiply(subtract(v, still), share), 0.0), axes=(0,)))

@@ -1,0 +1,441 @@
+"""Functions of one element: PyTorch's names and signatures over the elementwise ops.
+
+Every one takes arrays, Tensors and traced arrays of shapes that broadcast, and Python numbers, which take the dtype of
+the arrays beside them. The dtypes are PyTorch's for Tensors (see `promotion`) and NumPy's for other arrays. Functions
+of real numbers take integers and booleans in the default dtype of Tensors, which for other arrays is float64. At a
+kink the derivative is PyTorch's. In-place forms have an underscore behind their name.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import selection, ufuncs
+from tracegrad.numpy_api.operands import operands
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Carrier, Op, bind, named, one_node
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.table import (
+    add,
+    copysign,
+    divide,
+    flat,
+    fmod,
+    greater_equal,
+    isnan,
+    less,
+    logical_or,
+    multiply,
+    power,
+    remainder,
+    rint,
+    subtract,
+    trunc,
+    where,
+)  # fmt: skip
+from tracegrad.ops.nn import activations
+from tracegrad.torch.functions.core.dims import copied, one
+from tracegrad.torch.functions.core.operands import as_node, counted, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import ONE_OP, function
+from tracegrad.torch.functions.math.complex import sign_of_real
+
+__all__ = ["clamp", "clamp_min", "of_one"]
+
+
+_NONE: dict[str, Any] = {}
+
+
+# -- functions that are one op -------------------------------------------------------------------------------------
+def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
+    """Register `op` of one operand; `real` if integers become floats first, `node` what PyTorch calls its node."""
+    prepared = floating if real else one
+
+    def call(input: Any) -> Any:
+        if isinstance(input, Carrier) and input.dtype.kind == "f":  # type: ignore[attr-defined]
+            return bind(op, (input,), _NONE)
+        return op(prepared(input))
+
+    def renamed(input: Any) -> Any:
+        return named(str(node), op(prepared(input)))
+
+    fn = call if node is None else renamed
+    fn.__name__, fn.__doc__ = names[0], f"{op.__doc__}, element by element."
+    function(*names, in_place=True)(fn)
+    ONE_OP.update(dict.fromkeys(names, (op, node or "")))
+
+
+for _op, _names in {
+    ops.arccos: ("acos", "arccos"), ops.arccosh: ("acosh", "arccosh"), ops.arcsin: ("asin", "arcsin"),
+    ops.arcsinh: ("asinh", "arcsinh"), ops.arctan: ("atan", "arctan"), ops.arctanh: ("atanh", "arctanh"),
+    ops.cos: ("cos",), ops.cosh: ("cosh",), ops.erf: ("erf",), ops.erfc: ("erfc",), ops.exp: ("exp",),
+    ops.exp2: ("exp2",), ops.expm1: ("expm1",), ops.log: ("log",), ops.log10: ("log10",), ops.log2: ("log2",),
+    ops.reciprocal: ("reciprocal",), ops.rsqrt: ("rsqrt",), ops.sigmoid: ("sigmoid",), ops.sin: ("sin",),
+    ops.sinh: ("sinh",), ops.sqrt: ("sqrt",), ops.tan: ("tan",), ops.tanh: ("tanh",),
+}.items():  # fmt: skip
+    of_one(_op, *_names, real=True)
+of_one(ops.log1p, "log1p", real=True, node="Log1PBackward0")
+of_one(ops.absolute, "abs", "absolute", real=False)
+of_one(ops.negative, "neg", "negative", real=False)
+of_one(ops.square, "square", real=False)
+of_one(activations.relu, "relu", real=False)
+
+
+def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = False) -> None:
+    """Register `op` of two operands, of which one may be a Python number."""
+
+    def call(input: Any, other: Any) -> Any:
+        return op(*pair(input, other))
+
+    def on_reals(input: Any, other: Any) -> Any:
+        return op(*in_floats(pair(input, other)))
+
+    fn = on_reals if real else call
+    fn.__name__, fn.__doc__ = names[0], f"{op.__doc__}, element by element."
+    function(*names, in_place=in_place)(fn)
+
+
+_of_two(ops.maximum, "maximum")
+_of_two(ops.minimum, "minimum")
+_of_two(ops.logaddexp, "logaddexp", real=True)
+_of_two(ops.hypot, "hypot", in_place=True, real=True)
+_of_two(ops.arctan2, "atan2", "arctan2", in_place=True, real=True)
+for _op, _names in {
+    ops.equal: ("eq",), ops.not_equal: ("ne", "not_equal"), ops.less: ("lt", "less"),
+    ops.less_equal: ("le", "less_equal"), ops.greater: ("gt", "greater"), ops.greater_equal: ("ge", "greater_equal"),
+    ops.logical_and: ("logical_and",), ops.logical_or: ("logical_or",), ops.logical_xor: ("logical_xor",),
+}.items():  # fmt: skip
+    _of_two(_op, *_names, in_place=True)
+
+
+def _tested(test: Any, name: str, in_place: bool = False) -> None:
+    def call(input: Any) -> Any:
+        return test(one(input))
+
+    call.__name__, call.__doc__ = name, f"Element by element {test.__doc__}"
+    function(name, in_place=in_place)(call)
+
+
+for _test in (ops.isnan, ops.isinf, ops.isfinite, ops.signbit):
+    _tested(_test, _test.name)
+_tested(ops.logical_not, "logical_not", in_place=True)
+_tested(lambda x: ops.equal(x, math.inf), "isposinf")
+_tested(lambda x: ops.equal(x, -math.inf), "isneginf")
+
+
+# -- arithmetic ----------------------------------------------------------------------------------------------------
+def _scaled(op: Elementwise, name: str, x: Any, y: Any, alpha: float) -> Any:
+    if alpha == 1:
+        return op(x, y)
+    return as_node(name, lambda u, v: op(u, multiply(v, alpha)), x, y)
+
+
+@function("add", in_place=True)
+def add_(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """input + alpha * other
+
+    >>> import numpy as np
+    >>> add_(np.array([1.0, 2.0]), 3, alpha=2).tolist()
+    [7.0, 8.0]
+    """
+    if alpha == 1 and isinstance(input, Carrier):
+        return input + other
+    return _scaled(add, "AddBackward0", *pair(input, other), alpha)
+
+
+@function("sub", "subtract", in_place=True)
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """input - alpha * other"""
+    if alpha == 1 and isinstance(input, Carrier):
+        return input - other
+    return _scaled(subtract, "SubBackward0", *pair(input, other), alpha)
+
+
+@function("rsub")
+def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """other - alpha * input"""
+    x, y = pair(input, other)
+    name = counted("Rsub", y, 1)
+    return named(name, subtract(y, x)) if alpha == 1 else as_node(name, _reversed, x, y, alpha)
+
+
+def _reversed(x: Any, y: Any, alpha: float) -> Any:
+    return subtract(y, multiply(x, alpha))
+
+
+@function("mul", "multiply", in_place=True)
+def mul(input: Any, other: Any) -> Any:
+    """input * other"""
+    return input * other if isinstance(input, Carrier) else multiply(*pair(input, other))
+
+
+@function("div", "divide", "true_divide", in_place=True)
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """input / other; rounded towards zero with `rounding_mode="trunc"`, down with "floor".
+
+    A rounded quotient has slope 0. RuntimeError for another mode.
+
+    >>> import numpy as np
+    >>> div(np.array([-7.0, 7.0]), 2, rounding_mode="trunc").tolist()
+    [-3.0, 3.0]
+    """
+    if rounding_mode is None:
+        return input / other if isinstance(input, Carrier) else divide(*pair(input, other))
+    x, y = pair(input, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError(
+            located(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+        )
+    return as_node("DivBackward2", _quotient, x, y, rounding_mode)
+
+
+def _quotient(x: Any, y: Any, mode: str) -> Any:
+    down = ops.floor_divide(x, y)
+    if mode == "trunc":
+        exact = ops.equal(multiply(down, y), x) if down.dtype.kind in "iu" else None
+        down = (
+            trunc(divide(x, y))
+            if exact is None
+            else where(ops.logical_and(less(down, 0), ops.logical_not(exact)), add(down, 1), down)
+        )
+    for v in (x, y):
+        if not is_number(v) and v.dtype.kind == "f":
+            down = _flat(down, v)
+    return down
+
+
+@function("floor_divide", in_place=True)
+def floor_divide(input: Any, other: Any) -> Any:
+    """floor(input / other), a constant for derivatives"""
+    return ops.floor_divide(*pair(input, other))
+
+
+@function("remainder", in_place=True)
+def remainder_(input: Any, other: Any) -> Any:
+    """input - other * floor(input / other), which has the sign of `other`"""
+    x, y = pair(input, other)
+    return named(counted("Remainder", y), remainder(x, y))
+
+
+@function("fmod", in_place=True)
+def fmod_(input: Any, other: Any) -> Any:
+    """input - other * trunc(input / other), which has the sign of `input`"""
+    x, y = pair(input, other)
+    return named(counted("Fmod", y), fmod(x, y))
+
+
+@function("pow", in_place=True)
+def pow(input: Any, exponent: Any) -> Any:
+    """input ** exponent
+
+    >>> import numpy as np
+    >>> pow(2, np.array([1.0, 3.0])).tolist()
+    [2.0, 8.0]
+    """
+    x, y = pair(input, exponent)
+    return named("PowBackward2" if is_number(x) else counted("Pow", y), power(x, y))
+
+
+@function("float_power", in_place=True)
+def float_power(input: Any, exponent: Any) -> Any:
+    """input ** exponent, in float64"""
+    name = "PowBackward2" if is_number(input) else counted("Pow", exponent)
+    return as_node(name, lambda x, y: power(*ufuncs.in_double(x, y)), *pair(input, exponent))
+
+
+@function("addcmul", in_place=True)
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+    """input + value * tensor1 * tensor2"""
+    return _addcmul(*operands(input, tensor1, tensor2), value)
+
+
+@one_node("AddcmulBackward0")
+def _addcmul(x: Any, y: Any, z: Any, value: float) -> Any:
+    product = multiply(y, z)
+    return add(x, product if value == 1 else multiply(product, value))
+
+
+@function("addcdiv", in_place=True)
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+    """input + value * tensor1 / tensor2"""
+    return _addcdiv(*operands(input, tensor1, tensor2), value)
+
+
+@one_node("AddcdivBackward0")
+def _addcdiv(x: Any, y: Any, z: Any, value: float) -> Any:
+    quotient = divide(y, z)
+    return add(x, quotient if value == 1 else multiply(quotient, value))
+
+
+@function("lerp", in_place=True)
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """input + weight * (end - input), exactly `end` for the weight 1
+
+    >>> import numpy as np
+    >>> lerp(np.array([1.0, 2.0]), np.array([3.0, 6.0]), 0.5).tolist()
+    [2.0, 4.0]
+    """
+    require_one_dtype(input, end, "expected dtype {a} for `end` but got dtype {b}")
+    if getattr(weight, "shape", ()):
+        require_one_dtype(input, weight, "expected dtype {a} for `weight` but got dtype {b}")
+    return as_node(counted("Lerp", weight), _lerp, *operands(input, end, weight))
+
+
+def _lerp(x: Any, y: Any, weight: Any) -> Any:
+    difference = subtract(y, x)
+    near, far = add(x, multiply(difference, weight)), subtract(y, multiply(difference, subtract(1, weight)))
+    if is_number(weight):
+        return near if abs(weight) < 0.5 else far
+    return where(less(ops.absolute(weight), 0.5), near, far)
+
+
+# -- steps: their slope is 0 where they have one -------------------------------------------------------------------
+def _flat(value: Any, x: Any) -> Any:
+    """`value`, made of `x`, as a function of it with slope 0."""
+    return flat(value, x) if x.dtype.kind == "f" else value
+
+
+def _step(name: str, fn: Any, x: Any, *args: Any) -> Any:
+    """`fn(x)`, flat almost everywhere; where `x` has a tape, on it with the slope 0."""
+    return named(name, _flat(fn(x, *args), x))
+
+
+_STEPS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("FloorBackward0", ops.floor, ("floor",)),
+    ("CeilBackward0", ops.ceil, ("ceil",)),
+    ("TruncBackward0", ops.trunc, ("trunc", "fix")),
+    ("SignBackward0", sign_of_real, ("sign",)),
+)
+for _name, _step_of, _names in _STEPS:
+
+    def _stepping(input: Any, _name: str = _name, _op: Any = _step_of) -> Any:
+        return _step(_name, _op, one(input))
+
+    _stepping.__name__, _stepping.__doc__ = _names[0], f"{_step_of.__doc__}, element by element."
+    function(*_names, in_place=True)(_stepping)
+
+
+@function("round", in_place=True)
+def round(input: Any, *, decimals: int = 0) -> Any:
+    """`input` rounded to `decimals` digits behind the point (before it, if negative), ties to even.
+
+    >>> import numpy as np
+    >>> round(np.array([0.5, 1.5, -2.25])).tolist()
+    [0.0, 2.0, -2.0]
+    """
+    x = one(input)
+    if decimals == 0 or x.dtype.kind != "f":
+        return _step("RoundBackward0", rint, x) if x.dtype.kind in "fc" else copied(x)
+    return _step("RoundBackward1", selection.round, x, decimals)
+
+
+@function("frac", in_place=True)
+def frac(input: Any) -> Any:
+    """input - trunc(input)"""
+    x = floating(input)
+    return named("FracBackward0", subtract(x, trunc(x)))
+
+
+@function("heaviside", in_place=True)
+def heaviside(input: Any, values: Any) -> Any:
+    """0 below zero, `values` at zero, 1 above"""
+    return ufuncs.heaviside(*pair(input, values))
+
+
+# -- pieces --------------------------------------------------------------------------------------------------------
+@function("clamp", "clip", in_place=True)
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """`input`, at least `min` and at most `max`, numbers or arrays; `max` where `min` is larger.
+
+    On a bound the slope is that of `input`. RuntimeError if both bounds are missing.
+
+    >>> import numpy as np
+    >>> clamp(np.array([-2.0, 0.5, 2.0]), -1, 1).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    if min is None and max is None:
+        raise RuntimeError(located("torch.clamp: At least one of 'min' or 'max' must not be None"))
+    numbers = all(bound is None or is_number(bound) for bound in (min, max))
+    if min is None or max is None:
+        bounded = clamp_min(input, min) if max is None else clamp_max(input, max)
+    else:
+        bounded = ops.clamp(*operands(input, min, max))
+    return named("ClampBackward1" if numbers else "ClampBackward0", bounded)
+
+
+@function("clamp_min", in_place=True)
+def clamp_min(input: Any, min: Any) -> Any:
+    """`input`, at least `min`"""
+    return named(counted("ClampMin", min), ops.clamp_min(*pair(input, min)))
+
+
+@function("clamp_max", in_place=True)
+def clamp_max(input: Any, max: Any) -> Any:
+    """`input`, at most `max`"""
+    return named(counted("ClampMax", max), ops.clamp_max(*pair(input, max)))
+
+
+@function("copysign", in_place=True)
+def copysign_(input: Any, other: Any) -> Any:
+    """The magnitude of `input` with the sign of `other`"""
+    x, y = pair(input, other)
+    return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(in_floats((x, y))[0], y))
+
+
+def _ignoring_nan(name: str, better: Elementwise, x: Any, y: Any) -> Any:
+    def choose(u: Any, v: Any) -> Any:
+        return where(logical_or(better(u, v), isnan(v)), u, v)
+
+    return as_node(name, choose, *pair(x, y))
+
+
+@function("fmax")
+def fmax(input: Any, other: Any) -> Any:
+    """The larger, or the one that is not nan"""
+    return _ignoring_nan("FmaxBackward0", greater_equal, input, other)
+
+
+@function("fmin")
+def fmin(input: Any, other: Any) -> Any:
+    """The smaller, or the one that is not nan"""
+    return _ignoring_nan("FminBackward0", ops.less_equal, input, other)
+
+
+@function("nan_to_num", in_place=True)
+def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """`input` with nan and the infinities replaced: by 0 and the largest numbers of its dtype unless given."""
+    x = one(input)
+    if x.dtype.kind not in "fc":
+        return copied(x)
+    return as_node("NanToNumBackward0", _cleaned, x, 0.0 if nan is None else nan, posinf, neginf)
+
+
+def _cleaned(x: Any, nan: float, posinf: float | None, neginf: float | None) -> Any:
+    return selection.nan_to_num(x, True, nan, posinf, neginf)
+
+
+@function("positive")
+def positive(input: Any) -> Any:
+    """`input` itself; RuntimeError for booleans."""
+    x = one(input)
+    if x.dtype.kind == "b":
+        raise RuntimeError(located("The `+` operator, on a bool tensor is not supported."))
+    return x
+
+
+# -- comparison up to rounding, and booleans ------------------------------------------------------------------------
+@function("isclose")
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """Whether |input - other| <= atol + rtol * |other|, or both are the same infinity.
+
+    >>> import numpy as np
+    >>> isclose(np.array([1.0, 2.0]), np.array([1.0 + 1e-9, 2.1])).tolist()
+    [True, False]
+    """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise RuntimeError(located(f"{name} must be greater than or equal to zero, but got {value}"))
+    require_one_dtype(input, other, "{A} did not match {B}")
+    return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)

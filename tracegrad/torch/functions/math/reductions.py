@@ -1,0 +1,324 @@
+"""Sums, moments, norms and other reductions: PyTorch's names and signatures, dtypes as NumPy has them.
+
+`dim` is an integer, a tuple of them, or None for all; `keepdim` leaves the reduced dimensions at length one. Integers
+are summed in 64 bits; functions of real numbers take integers and booleans as float64. Errors: IndexError for a
+dimension that there is not, RuntimeError for one given twice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import reductions as numpy_reductions
+from tracegrad.numpy_api.operands import arrays, to_dtype
+from tracegrad.ops.core.op import Carrier, Op, bind, named, one_node
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    divide,
+    equal,
+    flat,
+    isnan,
+    logical_not,
+    multiply,
+    not_equal,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum
+from tracegrad.torch.functions.core.dims import dim_of, dims_of, one
+from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
+from tracegrad.torch.functions.core.promotion import accumulator
+from tracegrad.torch.functions.core.registry import FUNCTIONS, function
+from tracegrad.torch.functions.linalg.norms import matrix_norm
+
+__all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduced", "softmax", "sum"]
+
+
+def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
+    """The axes that `dim` names, in their order; None and the empty tuple name all."""
+    if dim is None:
+        return _ALL_AXES[rank]
+    if type(dim) is int and -rank <= dim < rank:
+        return (dim % rank,)
+    if isinstance(dim, tuple | list) and not dim:
+        return _ALL_AXES[rank]
+    found = sorted(dims_of(dim, rank))
+    return tuple(found) if rank else ()
+
+
+_ALL_AXES = [tuple(range(n)) for n in range(65)]
+
+
+def reduced(name: str, op: Any, x: Any, axes: tuple[int, ...], keepdim: bool, **params: Any) -> Any:
+    """`op` of `x` over `axes`, as one node."""
+    if not keepdim or not axes:
+        return named(name, op(x, axes=axes, **params))
+    return as_node(name, lambda v: keep_axes(op(v, axes=axes, **params), v.shape, axes), x)
+
+
+def as_dtype(x: Any, dtype: Any) -> Any:
+    return x if dtype is None or x.dtype == np.dtype(dtype) else to_dtype(x, dtype)
+
+
+def _is_floating(x: Any) -> bool:
+    """Whether `x` is a carrier of floating numbers, which ops take as it is."""
+    return isinstance(x, Carrier) and x.dtype.kind == "f"  # type: ignore[attr-defined]
+
+
+def _numbered(name: str, dim: Any) -> str:
+    return f"{name}Backward{0 if dim is None else 1}"
+
+
+# -- sums and products ---------------------------------------------------------------------------------------------
+@function("sum")
+def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The sum.
+
+    >>> import numpy as np
+    >>> sum(np.ones((2, 3)), dim=1).tolist()
+    [3.0, 3.0]
+    """
+    if dim is None and dtype is None and not keepdim and _is_floating(input):
+        return bind(reduce_sum, (input,), {"axes": axes_of(None, len(input.shape))})
+    x = one(input)
+    if dtype is not None or x.dtype.kind != "f":
+        x = as_dtype(x, dtype or accumulator(x))
+    return reduced(_numbered("Sum", dim), reduce_sum, x, axes_of(dim, len(x.shape)), keepdim)
+
+
+@function("prod")
+def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The product; its derivative is exact where elements are 0, at every order."""
+    x = one(input)
+    x = as_dtype(x, dtype or accumulator(x))
+    return reduced(_numbered("Prod", dim), reduction.reduce_prod, x, axes_of(dim, len(x.shape)), keepdim)
+
+
+@function("nansum")
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The sum of what is not nan."""
+    x = one(input)
+    x = as_dtype(x, dtype or accumulator(x))
+    return as_node("NansumBackward0", _nansum, x, axes_of(dim, len(x.shape)), keepdim)
+
+
+def _nansum(x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
+    return reduced("", reduce_sum, where(isnan(x), 0, x) if x.dtype.kind == "f" else x, axes, keepdim)
+
+
+@function("nanmean")
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The mean of what is not nan; nan if nothing is left."""
+    x = as_dtype(floating(input), dtype)
+    present = cast(logical_not(isnan(x)), dtype=x.dtype.name)
+    return divide(nansum(x, dim, keepdim), sum(present, dim, keepdim))
+
+
+# -- moments -------------------------------------------------------------------------------------------------------
+@function("mean")
+def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The arithmetic mean; of integers in float64.
+
+    >>> import numpy as np
+    >>> mean(np.array([[1.0, 2.0], [3.0, 5.0]]), dim=0).tolist()
+    [2.0, 3.5]
+    """
+    if dim is None and dtype is None and not keepdim and _is_floating(input):
+        return bind(reduction.mean, (input,), {"axes": axes_of(None, len(input.shape))})
+    x = as_dtype(floating(input), dtype)
+    return reduced(_numbered("Mean", dim), reduction.mean, x, axes_of(dim, len(x.shape)), keepdim)
+
+
+def _spread(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[Any, float]:
+    """The dimensions and the correction that the arguments of `var` and `std` mean: a boolean `dim` is `unbiased`."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise TypeError(located("unbiased= and correction= mean the same: give one of them"))
+    if correction is not None:
+        return dim, correction
+    return dim, 1 if unbiased is None else int(unbiased)
+
+
+@function("var")
+def var(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Any:  # fmt: skip
+    """The variance: the sum of squared deviations from the mean over n - `correction`, 1 unless given.
+
+    `unbiased=False` is another way to say `correction=0`.
+
+    >>> import numpy as np
+    >>> var(np.array([1.0, 2.0, 3.0, 4.0])), var(np.array([1.0, 2.0, 3.0, 4.0]), correction=0)
+    (array(1.66666667), array(1.25))
+    """
+    x = floating(input)
+    dim, ddof = _spread(dim, unbiased, correction)
+    return reduced("VarBackward0", reduction.var, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
+
+
+@function("std")
+def std(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Any:  # fmt: skip
+    """The square root of `var`; its derivative is 0 where all elements are equal."""
+    x = floating(input)
+    dim, ddof = _spread(dim, unbiased, correction)
+    return reduced("StdBackward0", reduction.std, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
+
+
+def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], keepdim: bool, ddof: float) -> tuple[Any, Any]:
+    def both(v: Any) -> tuple[Any, Any]:
+        return reduced("", spread, v, axes, keepdim, ddof=ddof), reduced("", reduction.mean, v, axes, keepdim)
+
+    result: tuple[Any, Any] = as_node(name, both, x)
+    return result
+
+
+@function("std_mean")
+def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Any, Any]:  # fmt: skip
+    """`std` and `mean`."""
+    x = floating(input)
+    dim, ddof = _spread(dim, unbiased, correction)
+    return _with_mean("StdMeanBackward0", reduction.std, x, axes_of(dim, len(x.shape)), keepdim, ddof)
+
+
+@function("var_mean")
+def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Any, Any]:  # fmt: skip
+    """`var` and `mean`."""
+    x = floating(input)
+    dim, ddof = _spread(dim, unbiased, correction)
+    return _with_mean("VarMeanBackward0", reduction.var, x, axes_of(dim, len(x.shape)), keepdim, ddof)
+
+
+# -- counting and logic --------------------------------------------------------------------------------------------
+@function("any")
+def any_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether any element is true; of `dim` without dimensions, whether each is."""
+    x = to_dtype(one(input), bool)
+    return reduced("", reduction.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
+
+
+@function("all")
+def all_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether all elements are true; of `dim` without dimensions, whether each is."""
+    x = to_dtype(one(input), bool)
+    return reduced("", reduction.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
+
+
+def _axes_or_none(dim: Any, rank: int) -> tuple[int, ...]:
+    return () if isinstance(dim, tuple | list) and not dim else axes_of(dim, rank)
+
+
+@function("count_nonzero")
+def count_nonzero(input: Any, dim: Any = None) -> Any:
+    """How many elements are not 0."""
+    return sum(to_dtype(one(input), bool), dim)
+
+
+@function("equal")
+def equal_(input: Any, other: Any) -> bool:
+    """Whether two arrays have the same shape and the same elements, as a Python boolean.
+
+    >>> import numpy as np
+    >>> equal_(np.array([1, 2]), np.array([1.0, 2.0])), equal_(np.ones(2), np.ones(3))
+    (True, False)
+    """
+    x, y = arrays(input, other)
+    return x.shape == y.shape and bool(all_(equal(x, y)))
+
+
+@function("allclose")
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether all pairs of elements are close, as `isclose` has it, as a Python boolean."""
+    return bool(all_(FUNCTIONS["isclose"](input, other, rtol, atol, equal_nan)))
+
+
+# -- exponential ---------------------------------------------------------------------------------------------------
+@function("logsumexp")
+def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+    """log(sum(exp(input), dim)), without overflow."""
+    x = floating(input)
+    axes = axes_of(dim, len(x.shape))
+    op = reduction.logsumexp if all(x.shape[k] for k in axes) else _log_of_nothing
+    return reduced("LogsumexpBackward0", op, x, axes, keepdim)
+
+
+@one_node("LogsumexpBackward0")
+def _log_of_nothing(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return subtract(reduce_sum(x, axes=axes), math.inf)
+
+
+def _nothing(x: Any) -> Any:
+    return multiply(x, 0.0)
+
+
+@function("softmax")
+def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
+    """exp(input) / sum(exp(input), dim), without overflow.
+
+    >>> import numpy as np
+    >>> softmax(np.array([1000.0, 1000.0]), dim=0).tolist()
+    [0.5, 0.5]
+    """
+    x = as_dtype(floating(input), dtype)
+    if 0 in x.shape:
+        dim_of(dim, len(x.shape))
+        return as_node("SoftmaxBackward0", _nothing, x)
+    return reduction.softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
+
+
+@function("log_softmax")
+def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
+    """log(softmax(input, dim)), precise where the softmax is small."""
+    x = as_dtype(floating(input), dtype)
+    if 0 in x.shape:
+        dim_of(dim, len(x.shape))
+        return as_node("LogSoftmaxBackward0", _nothing, x)
+    return reduction.log_softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
+
+
+# -- norms ---------------------------------------------------------------------------------------------------------
+@function("norm")
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """The p-norm of the elements over `dim` taken as one vector, 2 for "fro"; its derivative is 0 at 0.
+
+    For "nuc" the nuclear norm of matrices, of the last two dimensions or the two of `dim`.
+
+    >>> import numpy as np
+    >>> import numpy as np
+    >>> norm(np.array([3.0, 4.0])).item()
+    5.0
+    """
+    x = as_dtype(floating(input), dtype)
+    if p == "nuc":
+        return matrix_norm(x, "nuc", (-2, -1) if dim is None else dim, keepdim)
+    if isinstance(p, str) and p != "fro":
+        raise RuntimeError(located(f"linalg.matrix_norm: Order {p} not supported."))
+    order = 2.0 if p is None or p == "fro" else float(p)
+    return as_node("LinalgVectorNormBackward0", _norm, x, order, axes_of(dim, len(x.shape)), keepdim)
+
+
+def _norm(x: Any, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
+    if p == 0:
+        size = absolute(x)
+        return reduced("", reduce_sum, flat(cast(not_equal(x, 0), dtype=size.dtype.name), size), axes, keepdim)
+    return numpy_reductions.vector_norm(x, axis=axes, keepdims=keepdim, ord=p)
+
+
+@function("dist")
+def dist(input: Any, other: Any, p: float = 2) -> Any:
+    """The p-norm of input - other."""
+    x, y = in_floats(arrays(input, other))
+    return _dist(x, y, float(p))
+
+
+@one_node("DistBackward0")
+def _dist(x: Any, y: Any, p: float) -> Any:
+    difference = subtract(x, y)
+    return _norm(difference, p, tuple(range(len(difference.shape))), False)

@@ -1,0 +1,134 @@
+"""Special functions: those of `tracegrad.torch.special`, most of them known as functions of the package too."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import selection, ufuncs
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.special import scipy_special as special
+from tracegrad.torch.functions.core.operands import as_node, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.core.registry import FUNCTIONS, function
+from tracegrad.torch.functions.math.pointwise import of_one
+from tracegrad.torch.functions.math.reductions import log_softmax, logsumexp, softmax
+from tracegrad.torch.functions.math.special_scipy import (
+    airy_ai,
+    bessel_j0,
+    bessel_j1,
+    bessel_y0,
+    bessel_y1,
+    erfcx,
+    gammainc,
+    gammaincc,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    log_ndtr,
+    modified_bessel_i0,
+    modified_bessel_i1,
+    modified_bessel_k0,
+    modified_bessel_k1,
+    multigammaln,
+    ndtr,
+    ndtri,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+    spherical_bessel_j0,
+    zeta,
+)
+
+__all__ = [
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx",
+    "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p",
+    "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1",
+    "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
+    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "sinc", "softmax", "spherical_bessel_j0", "xlog1py",
+    "xlogy", "zeta",
+]  # fmt: skip
+
+for _op, _names in {
+    special.digamma: ("digamma",), special.erfinv: ("erfinv",), special.lgamma: ("lgamma",),
+}.items():  # fmt: skip
+    of_one(_op, *_names, real=True)
+
+
+@function("deg2rad", in_place=True)
+def deg2rad(input: Any) -> Any:
+    """Degrees in radians"""
+    return named("Deg2RadBackward0", multiply(floating(input), math.pi / 180))
+
+
+@function("rad2deg", in_place=True)
+def rad2deg(input: Any) -> Any:
+    """Radians in degrees"""
+    return named("Rad2DegBackward0", multiply(floating(input), 180 / math.pi))
+
+
+@function("logaddexp2")
+def logaddexp2(input: Any, other: Any) -> Any:
+    """log2(2**input + 2**other), without overflow"""
+    x, y = pair(input, other)
+    return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
+
+
+@function("logit", in_place=True)
+def logit(input: Any, eps: float | None = None) -> Any:
+    """log(x / (1 - x)), where x is `input`, brought between `eps` and 1 - eps first if that is given"""
+    return as_node("LogitBackward0", _logit, floating(input), eps)
+
+
+def _logit(x: Any, eps: float | None) -> Any:
+    return ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
+
+
+@function("sinc", in_place=True)
+def sinc(input: Any) -> Any:
+    """sin(pi * x) / (pi * x), and 1 at 0"""
+    return as_node("SincBackward0", selection.sinc, floating(input))
+
+
+def _numbers_beside(x: Any, y: Any) -> list[Any]:
+    """The operands, a number beside a Tensor in the dtype of that, which SciPy takes for float64."""
+    given = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
+    return [np.array(v, given[0]) if given and is_number(v) else v for v in (x, y)]
+
+
+@function("xlogy", in_place=True)
+def xlogy(input: Any, other: Any) -> Any:
+    """input * log(other), and 0 where `input` is 0 and `other` is not nan"""
+    x, y = in_floats(pair(input, other))
+    name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
+    return named(name, ops.xlogy(*_numbers_beside(x, y)))
+
+
+@function("polygamma", methods=False)
+def polygamma(n: int, input: Any) -> Any:
+    """The n-th derivative of `digamma`."""
+    x = floating(input)
+    return named("PolygammaBackward0", special.polygamma(x, n=n) if n else special.digamma(x))
+
+
+# -- functions of the namespace `special` alone, and its other names ---------------------------------------------
+def entr(input: Any) -> Any:
+    """-input * log(input) above 0, 0 at 0, -inf below."""
+    return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
+
+
+def xlog1py(input: Any, other: Any) -> Any:
+    """input * log(1 + other), and 0 where `input` is 0 and `other` is not nan."""
+    x, y = in_floats(pair(input, other))
+    name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
+    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_beside(x, y))
+
+
+erf, erfc, erfinv = FUNCTIONS["erf"], FUNCTIONS["erfc"], FUNCTIONS["erfinv"]
+exp2, expm1, log1p, expit = (FUNCTIONS[name] for name in ("exp2", "expm1", "log1p", "sigmoid"))
+digamma = psi = FUNCTIONS["digamma"]
+gammaln = FUNCTIONS["lgamma"]
+round = FUNCTIONS["round"]

@@ -1,0 +1,345 @@
+"""Quantiles, histograms, counts and moments of several variables, with PyTorch's signatures.
+
+Quantiles lie between two of the sorted elements and have derivatives; histograms and counts have none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, size_of
+from tracegrad.ops.core.op import Carrier, one_node
+from tracegrad.ops.elementwise.table import (
+    add,
+    clamp,
+    divide,
+    equal,
+    floor,
+    isnan,
+    logical_and,
+    logical_not,
+    multiply,
+    subtract,
+    where,
+)
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import sorting
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import cast, reduce_sum, reshape, stop_gradient
+from tracegrad.torch.functions.core.dims import dim_of, lengths, one, size_error
+from tracegrad.torch.functions.core.operands import as_node, floating, is_number
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import function
+from tracegrad.torch.functions.core.return_types import return_type
+from tracegrad.torch.functions.linalg.norms import vector_norm
+from tracegrad.torch.functions.math.extrema import median_of, picked_along
+
+__all__ = ["cdist", "histc", "nanmedian", "nanquantile", "pdist", "quantile"]
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+# -- quantiles -----------------------------------------------------------------------------------------------------
+@function("quantile")
+def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
+             interpolation: str = "linear") -> Any:  # fmt: skip
+    """The quantiles `q`, a number or a vector of them, along `dim` or of all elements; nan where there is one.
+
+    Between two elements by `interpolation`: "linear", "lower", "higher", "midpoint" or "nearest". Several are along a
+    new first dimension. RuntimeError for a `q` outside of [0, 1].
+
+    >>> quantile(np.array([1.0, 3.0, 2.0]), 0.25).item()
+    1.5
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+
+
+@function("nanquantile")
+def nanquantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
+                interpolation: str = "linear") -> Any:  # fmt: skip
+    """`quantile` of what is not nan; nan if nothing is left."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+
+
+def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Any:
+    require_one_dtype(input, q, "quantile() q tensor must be same dtype as the input tensor")
+    x, levels = arrays(input, q)
+    if is_number(q) and getattr(x, "common_dtype", None) is not None:
+        levels = cast(levels, dtype=x.dtype.name)
+    if x.dtype.kind != "f":
+        raise RuntimeError(located(f"{name}() input tensor must be either float or double dtype"))
+    if len(levels.shape) > 1:
+        raise size_error(f"{name}() q must be a scalar or 1D tensor")
+    if not size_of(x):
+        raise size_error(f"{name}() input tensor must be non-empty")
+    if interpolation not in _INTERPOLATIONS:
+        raise RuntimeError(
+            located(
+                f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
+                f"{interpolation}"
+            )
+        )
+    if not hasattr(q, "shape") and not 0 <= q <= 1:
+        raise RuntimeError(located(f"{name}() q must be in the range [0, 1] but got {q}"))
+    axis = None if dim is None else dim_of(dim, len(x.shape))
+    if not size_of(levels):
+        return constant(np.empty((0, *_shape(x, axis, keepdim)), x.dtype), peer_of(x))
+    return as_node("SqueezeBackward4", _between, x, levels, axis, keepdim, interpolation, name)
+
+
+def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation: str, name: str) -> Any:
+    rows = _with_last(x, axis)
+    n = rows.shape[-1]
+    ordered = sorting.sort(rows, axis=len(rows.shape) - 1, descending=False, stable=True)[0]
+    still = isnan(stop_gradient(rows))
+    last = len(rows.shape) - 1
+    if name == "quantile":
+        known: Any = n
+        lost = reduction.reduce_any(still, axes=(last,))
+    else:
+        known = reduce_sum(cast(logical_not(still), dtype="int64"), axes=(last,))
+        lost = equal(known, 0)
+    most = cast(subtract(known, 1), dtype=x.dtype.name) if not isinstance(known, int) else float(n - 1)
+    found = [
+        where(lost, math.nan, _at(ordered, multiply(most, level), interpolation))
+        for level in (_parts(levels) if levels.shape else [levels])
+    ]
+    shape = _shape(x, axis, keepdim)
+    found = [reshape(v, shape=shape) for v in found]
+    if not levels.shape:
+        return found[0]
+    pieces = [reshape(v, shape=(1, *shape)) for v in found]
+    return linear.concatenate(*pieces, axis=0) if len(pieces) > 1 else pieces[0]
+
+
+def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
+    """The shape of one quantile along the axis, or of all elements."""
+    kept = range(len(x.shape)) if axis is None else (axis,)
+    lengths = [1 if k in kept else n for k, n in enumerate(x.shape) if keepdim or k not in kept]
+    return tuple(lengths)
+
+
+def _parts(levels: Any) -> list[Any]:
+    return [ops.gather(levels, constant(np.asarray(k), peer_of(levels)), axes=(0,)) for k in range(levels.shape[0])]
+
+
+def _with_last(x: Any, axis: int | None) -> Any:
+    """`x` with the axis last; of all elements, or of none, as one row."""
+    if axis is None or not x.shape:
+        return reshape(x, shape=(size_of(x),))
+    order = (*(k for k in range(len(x.shape)) if k != axis), axis)
+    return linear.transpose(x, perm=order)
+
+
+def _at(ordered: Any, rank: Any, interpolation: str) -> Any:
+    """The elements at a `rank`, which need not be whole, along the last axis."""
+    n, shape = ordered.shape[-1], ordered.shape[:-1]
+    rank = clamp(rank, 0.0, float(n - 1))
+    if interpolation == "nearest":
+        return _element(ordered, _rounded(rank), shape)
+    below = floor(stop_gradient(rank))
+    low = _element(ordered, below, shape)
+    if interpolation == "lower":
+        return low
+    above = -floor(-stop_gradient(rank))
+    high = _element(ordered, above, shape)
+    if interpolation == "higher":
+        return high
+    weight = 0.5 if interpolation == "midpoint" else subtract(rank, below)
+    return add(low, multiply(subtract(high, low), weight))
+
+
+def _rounded(rank: Any) -> Any:
+    return np.rint(stop_gradient(rank))
+
+
+def _element(ordered: Any, place: Any, shape: tuple[int, ...]) -> Any:
+    index = cast(place, dtype="int64")
+    index = index if index.shape == shape else linear.broadcast_to(index, shape=shape)
+    return reduction.pick(ordered, index, axis=len(shape))
+
+
+_NanMedian = return_type("nanmedian", "values", "indices")
+
+
+@function("nanmedian")
+def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The median of what is not nan, the lower one of an even number of elements; with `dim`, a pair `(values,
+    indices)`.
+
+    >>> nanmedian(np.array([4.0, np.nan, 3.0, 2.0])).item()
+    3.0
+    """
+    x = one(input)
+    if dim is None:
+        return as_node("NanmedianBackward0", _nanmedian, x)
+    return picked_along("nanmedian", _lower_middle, "NanmedianBackward1", x, dim, keepdim)
+
+
+def _lower_middle(x: Any, *, axis: int) -> Any:
+    """The index of the lower median of what is not nan along `axis`; where nothing is left, of the first."""
+    order = sorting.argsort(x, axis=axis, descending=False, stable=True)
+    known = reduce_sum(cast(logical_not(isnan(x)), dtype="int64"), axes=(axis,))
+    middle = where(equal(known, 0), 0, cast(floor(divide(subtract(known, 1), 2)), dtype="int64"))
+    return reduction.pick(order, middle, axis=axis)
+
+
+def _nanmedian(x: Any) -> Any:
+    return median_of(x, _lower_middle)
+
+
+# -- histograms and counts -----------------------------------------------------------------------------------------
+@function("histc")
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """How many elements lie in each of `bins` equal parts from `min` to `max`, of which the last has its end too; from
+    the least to the largest element if both are equal. Others are not counted.
+
+    >>> histc(np.array([1.0, 2.0, 1.0]), bins=4, min=0, max=3).tolist()
+    [0.0, 2.0, 1.0, 0.0]
+    """
+    x = stop_gradient(floating(input))
+    if bins <= 0:
+        raise RuntimeError(located("torch.histc(): bins must be > 0"))
+    if max < min:
+        raise RuntimeError(located("torch.histc(): max must be larger than min"))
+    flat = reshape(x, shape=(size_of(x),))
+    low, high = _ends(flat, min, max)
+    place = cast(floor(divide(multiply(subtract(flat, low), float(bins)), subtract(high, low))), dtype="int64")
+    inside = logical_and(flat >= low, flat <= high)
+    place = where(inside, clamp(place, 0, bins - 1), bins)
+    counts = ops.scatter_add(cast(inside, dtype=x.dtype.name), place, shape=(bins + 1,), axes=(0,))
+    return linear.slice(counts, start=(0,), stop=(bins,), step=(1,))
+
+
+def _ends(flat: Any, low: float, high: float) -> tuple[Any, Any]:
+    if low != high or not flat.shape[0]:
+        return float(low), float(high) + (low == high)
+    least, most = (op(flat, axes=(0,)) for op in (reduction.reduce_min, reduction.reduce_max))
+    same = equal(least, most)
+    return where(same, subtract(least, 1.0), least), where(same, add(most, 1.0), most)
+
+
+_Histogram = return_type("histogram", "hist", "bin_edges")
+_Histogramdd = return_type("histogramdd", "hist", "bin_edges")
+
+
+def _plain(x: Any) -> Any:
+    return None if x is None else stop_gradient(one(x))
+
+
+@function("histogram")
+def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    """How many elements lie in each of `bins` equal parts of `range`, or between the edges `bins`, or the sum of their
+    weights; as `(hist, bin_edges)`, both of the dtype of the input.
+
+    >>> histogram(np.array([1.0, 2.0, 1.0]), 2, range=(0.0, 2.0)).hist.tolist()
+    [0.0, 3.0]
+    """
+    x, edges = _plain(input), bins if type(bins) is int else _plain(bins)
+    options: dict[str, Any] = {"range": range, "weights": _plain(weight), "density": density}
+    counts, edges = np.histogram(x, edges, **options)
+    return _Histogram(*_of_dtype(x, counts, edges))
+
+
+def _of_dtype(x: Any, *parts: Any) -> list[Any]:
+    return [cast(constant(np.asarray(v), peer_of(x)) if isinstance(v, np.ndarray) else v, dtype=x.dtype.name)
+            for v in parts]  # fmt: skip
+
+
+@function("histogramdd")
+def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    """As `histogram`, of points, whose coordinates are the last dimension; `range` is a flat list of ends."""
+    x = _plain(input)
+    spans = None if range is None else list(zip(range[::2], range[1::2]))
+    counts, edges = np.histogramdd(x, bins, range=spans, weights=_plain(weight), density=density)
+    return _Histogramdd(_of_dtype(x, counts)[0], tuple(_of_dtype(x, *edges)))
+
+
+@function("bincount")
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each integer from 0 occurs in a vector, or the sum of the weights where it does.
+
+    >>> bincount(np.array([1, 3, 1])).tolist()
+    [0, 2, 0, 1]
+    """
+    return np.bincount(one(input), _plain(weights), minlength)
+
+
+# -- several variables ---------------------------------------------------------------------------------------------
+@function("cov")
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """The covariances of variables, which are the rows, whose observations are the columns.
+
+    >>> cov(np.array([[1.0, 2.0], [1.0, 3.0]])).tolist()
+    [[0.5, 1.0], [1.0, 2.0]]
+    """
+    return as_node("SqueezeBackward0", _cov, floating(input), correction, fweights, aweights)
+
+
+def _cov(x: Any, correction: int, fweights: Any, aweights: Any) -> Any:
+    return _in_own_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
+
+
+def _in_own_dtype(x: Any, result: Any) -> Any:
+    """What NumPy computes of `x` in float64, for Tensors in the dtype of `x`."""
+    result = _array(result)
+    if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
+        return result
+    return cast(result, dtype=x.dtype.name)
+
+
+def _array(x: Any) -> Any:
+    return x if isinstance(x, Carrier) else np.asarray(x)
+
+
+@function("corrcoef")
+def corrcoef(input: Any) -> Any:
+    """The correlations of variables, which are the rows, whose observations are the columns."""
+    return as_node("ClampBackward1", _corrcoef, floating(input))
+
+
+def _corrcoef(x: Any) -> Any:
+    return _in_own_dtype(x, np.corrcoef(x))
+
+
+@function("cdist", methods=False)
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
+    """The p-norms of the differences of all rows of `x1` and all rows of `x2`; batches broadcast.
+
+    >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [[5.0, 1.0]]
+    """
+    require_one_dtype(x1, x2, "expected scalar type {A} but found {B}")
+    x, y = arrays(floating(x1), floating(x2))
+    if x.shape[-1] != y.shape[-1]:
+        raise size_error(f"X1 and X2 must have the same number of columns. X1: {x.shape[-1]} X2: {y.shape[-1]}")
+    return as_node("CdistBackward0", _cdist, x, y, float(p))
+
+
+def _cdist(x: Any, y: Any, p: float) -> Any:
+    left = reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1]))
+    right = reshape(y, shape=(*y.shape[:-2], 1, *y.shape[-2:]))
+    return vector_norm(subtract(left, right), p, -1)
+
+
+def pdist(input: Any, p: float = 2.0) -> Any:
+    """The p-norms of the differences of each two rows: those above the diagonal of `cdist`, row by row.
+
+    >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
+    [5.0, 4.0, 3.0]
+    """
+    x = floating(input)
+    if len(x.shape) != 2:
+        raise size_error(f"pdist only supports 2D tensors, got: {lengths(x.shape)}")
+    return _pdist(x, p=float(p))
+
+
+@one_node("PdistBackward0")
+def _pdist(x: Any, *, p: float) -> Any:
+    first, second = (constant(v, peer_of(x)) for v in np.triu_indices(x.shape[0], 1))
+    return vector_norm(subtract(*(ops.gather(x, v, axes=(0,)) for v in (first, second))), p, -1)

@@ -1,0 +1,1 @@
+"""Functions of `tracegrad.torch.nn.functional`."""

@@ -1,0 +1,294 @@
+"""Activations of `tracegrad.torch.nn.functional`, with PyTorch's signatures; at a kink the derivative is PyTorch's.
+
+All take integers as float64, but for `relu`, and give an array of the same shape. `inplace=True` updates the input.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.operands import arrays
+from tracegrad.ops.core.op import Carrier, named, one_node
+from tracegrad.ops.elementwise.table import (
+    absolute,
+    add,
+    divide,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logaddexp,
+    multiply,
+    sigmoid,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.elementwise.table import tanh as tanh_of
+from tracegrad.ops.nn import activations
+from tracegrad.ops.shape import linear
+from tracegrad.torch.functions.core.dims import dim_of, one, size_error, type_name
+from tracegrad.torch.functions.core.operands import floating, in_floats, is_whole
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.math import reductions
+
+__all__ = [
+    "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax",
+    "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid_", "silu", "softmax", "softmin", "softplus",
+    "softshrink", "softsign", "tanh_", "tanhshrink", "threshold", "updating",
+]  # fmt: skip
+
+
+def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` with the argument `inplace`, which is the last of PyTorch's."""
+
+    @functools.wraps(fn)
+    def call(input: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
+        result = fn(input, *args, **kwargs)
+        if not inplace:
+            return result
+        if isinstance(input, Carrier):
+            return input._update(result)  # type: ignore[attr-defined]
+        input[...] = result
+        return input
+
+    return call
+
+
+# -- rectifiers ----------------------------------------------------------------------------------------------------
+@updating
+def relu(input: Any) -> Any:
+    """max(x, 0), with slope 0 at 0."""
+    return activations.relu(one(input))
+
+
+@updating
+def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
+    """x above 0, negative_slope * x elsewhere."""
+    return activations.leaky_relu(floating(input), negative_slope=float(negative_slope))
+
+
+@updating
+def elu(input: Any, alpha: float = 1.0) -> Any:
+    """x above 0, alpha * (exp(x) - 1) elsewhere."""
+    return activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1.0)
+
+
+@updating
+def selu(input: Any) -> Any:
+    """`elu` with the scales that keep mean 0 and variance 1 (Klambauer et al. 2017, "Self-Normalizing Neural
+    Networks")."""
+    return activations.elu(floating(input), alpha=1.6732632423543772, scale=1.0507009873554805, input_scale=1.0)
+
+
+@updating
+def celu(input: Any, alpha: float = 1.0) -> Any:
+    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
+    out = activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1 / alpha)
+    return named("CeluBackward0", out)
+
+
+def prelu(input: Any, weight: Any) -> Any:
+    """x above 0, weight * x elsewhere, with one weight, or one for each channel: the size of dimension 1."""
+    require_one_dtype(input, weight, "prelu: Type promoting not supported. Got {A} and {B}")
+    x, w = in_floats(arrays(input, weight))
+    if w.shape not in ((), (1,)):
+        if len(w.shape) != 1 or len(x.shape) < 2 or w.shape[0] != x.shape[1]:
+            channels = x.shape[1] if len(x.shape) > 1 else 1
+            raise size_error(
+                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {math.prod(w.shape)} "
+                f"and channel size = {channels}."
+            )
+        w = named("ViewBackward0", linear.reshape(w, shape=(w.shape[0], *(1 for _ in x.shape[2:]))))
+    return _prelu(x, w)
+
+
+@one_node("PreluKernelBackward0")
+def _prelu(x: Any, w: Any) -> Any:
+    return where(greater(x, 0), x, multiply(w, x))
+
+
+# -- smooth ones ---------------------------------------------------------------------------------------------------
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """x times the probability that a standard normal variable is below x; approximated by `tanh` if asked for
+    (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"). RuntimeError for another `approximate`.
+    """
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(located("approximate argument must be either none or tanh."))
+    return activations.gelu(floating(input), approximate=approximate)
+
+
+@updating
+def silu(input: Any) -> Any:
+    """x * sigmoid(x)."""
+    return activations.silu(floating(input))
+
+
+@updating
+def mish(input: Any) -> Any:
+    """x * tanh(softplus(x))."""
+    return _mish(floating(input))
+
+
+@one_node("MishBackward0")
+def _mish(x: Any) -> Any:
+    return multiply(x, tanh_of(logaddexp(x, 0.0)))
+
+
+def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above `threshold`."""
+    return activations.softplus(floating(input), beta=float(beta), threshold=float(threshold))
+
+
+def logsigmoid(input: Any) -> Any:
+    """log(sigmoid(x)), precise for all x."""
+    return activations.log_sigmoid(floating(input))
+
+
+def softsign(input: Any) -> Any:
+    """x / (1 + |x|)."""
+    x = floating(input)
+    return divide(x, add(absolute(x), 1))
+
+
+def tanhshrink(input: Any) -> Any:
+    """x - tanh(x)."""
+    x = floating(input)
+    return subtract(x, tanh_of(x))
+
+
+def sigmoid_(input: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return sigmoid(floating(input))
+
+
+def tanh_(input: Any) -> Any:
+    """The hyperbolic tangent."""
+    return tanh_of(floating(input))
+
+
+def glu(input: Any, dim: int = -1) -> Any:
+    """The first half along `dim` times the sigmoid of the second. RuntimeError if the length is odd."""
+    x = floating(input)
+    if not x.shape:
+        raise size_error("glu does not support scalars because halving size must be even")
+    k = dim_of(dim, len(x.shape))
+    if x.shape[k] % 2:
+        raise size_error(f"Halving dimension must be even, but dimension {k} is size {x.shape[k]}")
+    return _glu(x, k)
+
+
+@one_node("GluBackward0")
+def _glu(x: Any, dim: int) -> Any:
+    half = x.shape[dim] // 2
+    return multiply(along(x, dim, 0, half), sigmoid(along(x, dim, half, 2 * half)))
+
+
+# -- in pieces -----------------------------------------------------------------------------------------------------
+@updating
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """x, at least min_val and at most max_val, with slope 0 on these bounds."""
+    if min_val > max_val:
+        raise ValueError(located("min_val cannot be greater than max_val"))
+    return _bounded(input, min_val, max_val)
+
+
+def _bounded(input: Any, low: float, high: float) -> Any:
+    if is_whole(input):
+        return _hardtanh(input, int(low), int(high))
+    return _hardtanh(floating(input), low, high)
+
+
+@one_node("HardtanhBackward0")
+def _hardtanh(x: Any, low: float, high: float) -> Any:
+    return where(less_equal(x, low), low, where(greater_equal(x, high), high, x))
+
+
+@updating
+def relu6(input: Any) -> Any:
+    """min(max(x, 0), 6)."""
+    return _bounded(input, 0.0, 6.0)
+
+
+@updating
+def hardsigmoid(input: Any) -> Any:
+    """min(max(x + 3, 0), 6) / 6."""
+    return _hardsigmoid(floating(input))
+
+
+@one_node("HardsigmoidBackward0")
+def _hardsigmoid(x: Any) -> Any:
+    return where(less_equal(x, -3), 0.0, where(greater_equal(x, 3), 1.0, divide(add(x, 3), 6)))
+
+
+@updating
+def hardswish(input: Any) -> Any:
+    """x * hardsigmoid(x)."""
+    return _hardswish(floating(input))
+
+
+@one_node("HardswishBackward0")
+def _hardswish(x: Any) -> Any:
+    return where(less_equal(x, -3), 0.0, where(greater_equal(x, 3), x, divide(multiply(x, add(x, 3)), 6)))
+
+
+def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+    """0 from -lambd to lambd, x elsewhere."""
+    return _hardshrink(floating(input), lambd)
+
+
+@one_node("HardshrinkBackward0")
+def _hardshrink(x: Any, lambd: float) -> Any:
+    return where(less_equal(absolute(x), lambd), 0.0, x)
+
+
+def softshrink(input: Any, lambd: float = 0.5) -> Any:
+    """0 from -lambd to lambd, x nearer to 0 by lambd elsewhere. RuntimeError if lambd is negative."""
+    x = floating(input)
+    if lambd < 0:
+        most = np.finfo(x.dtype).max
+        raise RuntimeError(
+            located(f"lambda must be in range [0, {most:g}] for input dtype {type_name(x.dtype)}, but found {lambd:g}")
+        )
+    return _softshrink(x, lambd)
+
+
+@one_node("SoftshrinkBackward0")
+def _softshrink(x: Any, lambd: float) -> Any:
+    return where(greater(x, lambd), subtract(x, lambd), where(less(x, -lambd), add(x, lambd), multiply(x, 0.0)))
+
+
+@updating
+def threshold(input: Any, threshold: float, value: float) -> Any:
+    """x above the threshold, `value` elsewhere."""
+    if is_whole(input):
+        threshold, value = int(threshold), int(value)
+    return _threshold(one(input), threshold, value)
+
+
+@one_node("ThresholdBackward0")
+def _threshold(x: Any, at: float, value: float) -> Any:
+    return where(less_equal(x, at), value, x)
+
+
+# -- over a dimension ----------------------------------------------------------------------------------------------
+def softmax(input: Any, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along `dim`, without overflow."""
+    return reductions.softmax(input, dim, dtype)
+
+
+def softmin(input: Any, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """`softmax` of -x."""
+    return reductions.softmax(FUNCTIONS["neg"](input), dim, dtype)
+
+
+def log_softmax(input: Any, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """log(softmax(x)) along `dim`, precise where the softmax is small."""
+    return reductions.log_softmax(input, dim, dtype)

@@ -1,0 +1,122 @@
+"""Scaled dot-product attention, distances of rows, and the moves between channels and pixels: PyTorch's functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays, promoted
+from tracegrad.numpy_api.selection import band
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add, equal, multiply, subtract, where
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.linear import reshape, transpose
+from tracegrad.torch.functions.core.operands import as_node, in_floats
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.math import reductions
+from tracegrad.torch.functions.nn.activations import softmax
+from tracegrad.torch.functions.nn.dropout import dropout
+
+__all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_product_attention"]
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+    x, y = promoted(in_floats(arrays(x1, x2)))
+    return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
+
+
+def _length(x: Any, p: float, keepdim: bool) -> Any:
+    return reductions.norm(x, p, -1, keepdim=keepdim)
+
+
+def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+    """(..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`. RuntimeError if the sizes do not fit."""
+    (x,), r = arrays(input), upscale_factor
+    *lead, channels, height, width = _image("pixel_shuffle", x, r)
+    if channels % (r * r):
+        raise RuntimeError(
+            located(
+                "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+                f"upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+            )
+        )
+    parts = (*lead, channels // (r * r), r, r, height, width)
+    shape = (*lead, channels // (r * r), height * r, width * r)
+    return as_node("PixelShuffleBackward0", _moved, x, parts, (0, 3, 1, 4, 2), shape)
+
+
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+    """(..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`. RuntimeError if the sizes do not fit."""
+    (x,), r = arrays(input), downscale_factor
+    *lead, channels, height, width = _image("pixel_unshuffle", x, r)
+    for name, k, n in (("height", -2, height), ("width", -1, width)):
+        if n % r:
+            raise RuntimeError(
+                located(
+                    f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({k})={n} is "
+                    f"not divisible by {r}"
+                )
+            )
+    parts = (*lead, channels, height // r, r, width // r, r)
+    shape = (*lead, channels * r * r, height // r, width // r)
+    return as_node("PixelUnshuffleBackward0", _moved, x, parts, (0, 2, 4, 1, 3), shape)
+
+
+def _image(name: str, x: Any, factor: int) -> tuple[int, ...]:
+    if len(x.shape) < 3:
+        raise RuntimeError(
+            located(
+                f"{name} expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)"
+            )
+        )
+    if factor <= 0:
+        raise RuntimeError(located(f"{name} expects a positive factor, but got {factor}"))
+    shape: tuple[int, ...] = x.shape
+    return shape
+
+
+def _moved(x: Any, parts: tuple[int, ...], last: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    lead = len(parts) - len(last)
+    perm = (*range(lead), *(lead + k for k in last))
+    return reshape(transpose(reshape(x, shape=parts), perm=perm), shape=shape)
+
+
+_ONE_DTYPE = "Expected query, key, and value to have the same dtype, but got {a} of query and {b} of another"
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+def scaled_dot_product_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """softmax(query @ key.T * scale + mask) @ value, for (..., L, E), (..., S, E) and (..., S, V).
+
+    `scale` is 1 / sqrt(E) unless given. A mask of booleans says what takes part, one of floats is added; with
+    `is_causal` there is none but that of positions up to one's own. RuntimeError for both. Rows from which the mask
+    hides everything are 0. Of the weights, `dropout_p` are dropped. With `enable_gqa`, (..., H, S, E) of `key` and
+    `value` may have fewer heads, each for as many of `query`.
+    """
+    if is_causal and attn_mask is not None:
+        raise RuntimeError(
+            located("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        )
+    for other in (key, value):
+        require_one_dtype(query, other, _ONE_DTYPE)
+    q, k, v = arrays(query, key, value)
+    if enable_gqa:
+        k, v = (FUNCTIONS["repeat_interleave"](x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = multiply(matmul(q, matrix_transpose(k)), factor)
+    mask = band(q.shape[-2], k.shape[-2], 0) if is_causal else attn_mask
+    if mask is not None:
+        (mask,) = arrays(mask)
+        scores = where(mask, scores, -math.inf) if mask.dtype.kind == "b" else add(scores, mask)
+        hidden = reductions.all_(equal(scores, -math.inf), -1, keepdim=True)
+        weights = where(hidden, 0.0, softmax(where(hidden, 0.0, scores), -1))
+    else:
+        weights = softmax(scores, -1)
+    out = matmul(dropout(weights, dropout_p), v) if dropout_p else matmul(weights, v)
+    return named("MmBackward0" if len(out.shape) == 2 else "UnsafeViewBackward0", out)

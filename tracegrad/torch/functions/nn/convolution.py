@@ -1,0 +1,239 @@
+"""Convolution over one, two or three dimensions, with PyTorch's signatures.
+
+Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number or one for each
+dimension. A window is made of strided slices of the padded input, one for each of its places; so a convolution is a
+matrix product, and pooling (`pooling.py`) a reduction. The transposed convolution is the way back of that, a sum of
+what the places of the window add to the output.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays, promoted
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add
+from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import concatenate, reshape
+from tracegrad.torch.functions.core.dims import integers, lengths, size_error
+from tracegrad.torch.functions.core.operands import as_node, in_floats, is_whole
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+
+__all__ = [
+    "Sizes", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "for_each",
+    "padded_by", "windows_of", "with_batch",
+]  # fmt: skip
+
+Sizes = tuple[int, ...]
+
+
+def for_each(value: Any, count: int) -> Sizes:
+    """One number for each of `count` dimensions."""
+    found = integers((value,)) if isinstance(value, tuple | list) else (value.__index__(),)
+    if len(found) not in (1, count):
+        raise size_error(f"expected one number or {count}, got {lengths(found)}")
+    return found * count if len(found) == 1 else found
+
+
+def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
+    """`x` with a dimension for the batch, and whether it had one."""
+    if len(x.shape) == count + 2:
+        return x, True
+    if len(x.shape) != count + 1:
+        raise size_error(
+            f"Expected {count + 1}D (unbatched) or {count + 2}D (batched) input to {name}, but got input of size: "
+            f"{lengths(x.shape)}"
+        )
+    return reshape(x, shape=(1, *x.shape)), False
+
+
+def windows_of(x: Any, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes) -> Any:
+    """The elements of all windows of `x`, (N, C, d1, ...), as (N, C, places of a window, windows...)."""
+    lead = x.shape[:2]
+    parts = []
+    for place in itertools.product(*map(range, kernel)):
+        start = tuple(i * d for i, d in zip(place, dilation))
+        stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, out, stride))
+        part = linear.slice(x, start=(0, 0, *start), stop=(*lead, *stop), step=(1, 1, *stride))
+        parts.append(reshape(part, shape=(*lead, 1, *out)))
+    return concatenate(*parts, axis=2) if len(parts) > 1 else parts[0]
+
+
+def padded_by(x: Any, low: Sizes, high: Sizes, value: float) -> Any:
+    if not any(low) and not any(high):
+        return x
+    none = (0,) * len(x.shape)
+    return linear.pad(x, low=(0, 0, *low), high=(0, 0, *high), interior=none, value=value)
+
+
+# -- convolution ---------------------------------------------------------------------------------------------------
+def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
+                 count: int) -> Any:  # fmt: skip
+    require_one_dtype(input, weight)
+    require_one_dtype(input, bias, "Input type ({a}) and bias type ({b}) should be the same")
+    given = arrays(*(v for v in (input, weight, bias) if v is not None))
+    x, w, *rest = promoted(given if all(map(is_whole, given)) else in_floats(given))
+    x, has_batch = with_batch(x, count, f"conv{count}d")
+    strides, dilations = for_each(stride, count), for_each(dilation, count)
+    if len(w.shape) != count + 2 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+        raise size_error(
+            f"Given groups={groups}, weight of size {lengths(w.shape)}, expected input{lengths(x.shape)} to have "
+            f"{w.shape[1] * groups} channels, but got {x.shape[1]} channels instead"
+        )
+    spans = tuple(d * (k - 1) for d, k in zip(dilations, w.shape[2:]))
+    low, high = _paddings(padding, strides, spans)
+    out = tuple((n + a + b - s) for n, a, b, s in zip(x.shape[2:], low, high, spans))
+    if min(out) <= 0:
+        raise size_error(
+            f"Calculated padded input size per channel: {lengths(tuple(n + s for n, s in zip(out, spans)))}. Kernel "
+            f"size: {lengths(w.shape[2:])}. Kernel size can't be greater than actual input size"
+        )
+    out = tuple(-(-n // s) for n, s in zip(out, strides))
+
+    def convolve(x: Any, w: Any, bias: Any) -> Any:
+        n, outputs = x.shape[0], w.shape[0]
+        depth = math.prod(w.shape[1:])
+        patches = windows_of(padded_by(x, low, high, 0.0), w.shape[2:], strides, dilations, out)
+        columns = reshape(patches, shape=(n, groups, depth, math.prod(out)))
+        rows = reshape(w, shape=(groups, outputs // groups, depth))
+        result = reshape(matmul_any(rows, columns), shape=(n, outputs, *out))
+        return result if bias is None else add(result, reshape(bias, shape=(outputs, *(1,) * count)))
+
+    result = as_node("ConvolutionBackward0", convolve, x, w, rest[0] if rest else None)
+    return result if has_batch else named("SqueezeBackward1", reshape(result, shape=result.shape[1:]))
+
+
+def _paddings(padding: Any, stride: Sizes, spans: Sizes) -> tuple[Sizes, Sizes]:
+    """What is added before and after each dimension."""
+    if padding == "valid":
+        return (0,) * len(spans), (0,) * len(spans)
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise size_error("padding='same' is not supported for strided convolutions")
+        return tuple(s // 2 for s in spans), tuple(s - s // 2 for s in spans)
+    if isinstance(padding, str):
+        raise ValueError(located(f"Invalid padding string {padding!r}, should be one of 'valid', 'same'"))
+    each = for_each(padding, len(spans))
+    return each, each
+
+
+def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+           groups: int = 1) -> Any:  # fmt: skip
+    """The correlation of `input`, (N, C, d), with `weight`, (O, C / groups, k), plus `bias`, (O).
+
+    >>> import numpy as np
+    >>> conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[1.0, -1.0]]])).tolist()
+    [[[-1.0, -2.0]]]
+    """
+    return _convolution(input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+           groups: int = 1) -> Any:  # fmt: skip
+    """The correlation of `input`, (N, C, d1, d2), with `weight`, (O, C / groups, k1, k2), plus `bias`, (O).
+
+    `padding` may be "valid", none, or "same", as much as keeps the sizes. RuntimeError if the sizes do not fit.
+    """
+    return _convolution(input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+           groups: int = 1) -> Any:  # fmt: skip
+    """As `conv2d`, over three dimensions."""
+    return _convolution(input, weight, bias, stride, padding, dilation, groups, 3)
+
+
+# -- transposed convolution ----------------------------------------------------------------------------------------
+def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, more: Any, groups: int, dilation: Any,
+                count: int) -> Any:  # fmt: skip
+    x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
+    x, has_batch = with_batch(x, count, f"conv_transpose{count}d")
+    strides, dilations, around, behind = (for_each(v, count) for v in (stride, dilation, padding, more))
+    outputs = _outputs(x, w, rest, groups)
+    if min(around) < 0:
+        raise size_error("negative padding is not supported")
+    if any(e >= max(s, d) for e, s, d in zip(behind, strides, dilations)):
+        raise size_error(
+            f"output padding must be smaller than either stride or dilation, but got output_padding {lengths(behind)} "
+            f"stride {lengths(strides)} dilation {lengths(dilations)}"
+        )
+    steps = [(n - 1) * s for n, s in zip(x.shape[2:], strides)]
+    out = tuple([n + d * (k - 1) + e - 2 * p + 1
+                 for n, d, k, e, p in zip(steps, dilations, w.shape[2:], behind, around)])  # fmt: skip
+    if min(out) <= 0:
+        given, made = (" x ".join(map(str, sizes)) for sizes in (x.shape[2:], out))
+        raise size_error(
+            f"Given input size per channel: ({given}). Calculated output size per channel: ({made}). Output size is "
+            "too small"
+        )
+
+    def spread(x: Any, w: Any, bias: Any) -> Any:
+        n, size, kernel = x.shape[0], x.shape[2:], w.shape[2:]
+        columns = reshape(x, shape=(n, groups, w.shape[0] // groups, math.prod(size)))
+        rows = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1] * math.prod(kernel)))
+        parts = reshape(matmul_any(matrix_transpose(rows), columns), shape=(n, outputs, math.prod(kernel), *size))
+        total = None
+        for k, place in enumerate(itertools.product(*map(range, kernel))):
+            first, last = (0, 0, k, *(0,) * count), (n, outputs, k + 1, *size)
+            part = linear.slice(parts, start=first, stop=last, step=(1,) * (count + 3))
+            part = _at(reshape(part, shape=(n, outputs, *size)), place)
+            total = part if total is None else add(total, part)
+        return total if bias is None else add(total, reshape(bias, shape=(outputs, *(1,) * count)))
+
+    def _at(part: Any, place: Sizes) -> Any:
+        """What one place of the window adds, where it adds it in the output with all its padding."""
+        low = tuple(i * d for i, d in zip(place, dilations))
+        high = tuple(o + 2 * p - a - n - 1 for o, p, a, n in zip(out, around, low, steps))
+        gaps = (0, 0, *(s - 1 for s in strides))
+        whole = linear.pad(part, low=(0, 0, *low), high=(0, 0, *high), interior=gaps, value=0.0)
+        stop = (*part.shape[:2], *(p + o for p, o in zip(around, out)))
+        return linear.slice(whole, start=(0, 0, *around), stop=stop, step=(1,) * (count + 2))
+
+    result = as_node("ConvolutionBackward0", spread, x, w, rest[0] if rest else None)
+    return result if has_batch else named("SqueezeBackward1", reshape(result, shape=result.shape[1:]))
+
+
+def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
+    """How many channels the output has; RuntimeError where those that are given do not fit."""
+    given = f"Given transposed=1, weight of size {lengths(w.shape)}, expected"
+    if len(w.shape) != len(x.shape) or x.shape[1] != w.shape[0] or w.shape[0] % groups:
+        raise size_error(
+            f"{given} input{lengths(x.shape)} to have {w.shape[0]} channels, but got {x.shape[1]} channels instead"
+        )
+    outputs = w.shape[1] * groups
+    if bias and bias[0].shape != (outputs,):
+        raise size_error(
+            f"{given} bias to be 1-dimensional with {outputs} elements, but got bias of size {lengths(bias[0].shape)} "
+            "instead"
+        )
+    return int(outputs)
+
+
+def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
+    """What `conv1d` with this `weight`, (C, O / groups, k), makes of gradients: of `input`, (N, C, d), an output of
+    (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1 elements, plus `bias`, (O).
+
+    RuntimeError if the sizes do not fit.
+
+    >>> import numpy as np
+    >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, -1.0]]]), stride=2).tolist()
+    [[[1.0, -1.0, 2.0, -2.0]]]
+    """
+    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+
+
+def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
+    """As `conv_transpose1d`, over two dimensions: `input` is (N, C, d1, d2), `weight` (C, O / groups, k1, k2)."""
+    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+
+
+def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
+    """As `conv_transpose1d`, over three dimensions."""
+    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)

@@ -1,0 +1,74 @@
+"""Dropout: PyTorch's functions that put zeros where chance will have them, and anew at each call of a trace."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import operands
+from tracegrad.ops.elementwise.table import multiply
+from tracegrad.torch.functions.core.generator import stream
+from tracegrad.torch.functions.core.operands import floating
+from tracegrad.torch.functions.nn.activations import updating
+
+__all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d"]
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`input` with each element 0 with probability `p`, and the others larger by 1 / (1 - p); not changed unless
+    `training`.
+
+    Draws from the default generator, which `manual_seed` sets; within a trace, at each call. ValueError if p is no
+    probability.
+
+    >>> dropout(np.ones(2), training=False).tolist()
+    [1.0, 1.0]
+    """
+    x = _with_noise("dropout", input, p)
+    return _dropout(x, p, x.shape, inplace=inplace) if training else input
+
+
+def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`dropout` of whole channels: of (N, C, L), or of (C, L)."""
+    return _of_channels("dropout1d", input, 1, p, training, inplace)
+
+
+def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`dropout` of whole channels: of (N, C, H, W), or of (C, H, W)."""
+    return _of_channels("dropout2d", input, 2, p, training, inplace)
+
+
+def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`dropout` of whole channels: of (N, C, D, H, W), or of (C, D, H, W)."""
+    return _of_channels("dropout3d", input, 3, p, training, inplace)
+
+
+def _of_channels(name: str, input: Any, count: int, p: float, training: bool, inplace: bool) -> Any:
+    x = _with_noise(name, input, p)
+    if len(x.shape) == 2 and count > 1:
+        text = f"{name}: Received a 2-D input to {name}, which is deprecated and will result in an error in a future"
+        warnings.warn(located(f"{text} release; dropout does the same."), UserWarning, stacklevel=2)
+        return _dropout(x, p, x.shape, inplace=inplace) if training else input
+    if len(x.shape) not in (count + 1, count + 2):
+        raise RuntimeError(
+            located(f"{name}: Expected {count + 1}D or {count + 2}D input, but received a {len(x.shape)}D input")
+        )
+    shape = (*x.shape[: len(x.shape) - count], *(1,) * count)
+    return _dropout(x, p, shape, inplace=inplace) if training else input
+
+
+def _with_noise(name: str, input: Any, p: float) -> Any:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(located(f"{name} probability has to be between 0 and 1, but got {p}"))
+    return floating(input)
+
+
+@updating
+def _dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
+    if p == 1:
+        return multiply(x, 0.0)
+    kept = stream("dropout").random(shape, np.float32) >= p
+    return multiply(*operands(x, kept.astype(x.dtype) * (1 / (1 - p))))

@@ -1,0 +1,121 @@
+"""Losses of `tracegrad.torch.nn.functional` that compare with a margin, or with a distribution's logarithm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays, promoted
+from tracegrad.ops.elementwise.table import (
+    add,
+    divide,
+    equal,
+    exp,
+    greater,
+    log,
+    log1p,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    sqrt,
+    square,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.torch.functions.core.dims import size_error
+from tracegrad.torch.functions.core.operands import in_floats
+from tracegrad.torch.functions.math import reductions
+from tracegrad.torch.functions.math.pointwise import clamp_min
+from tracegrad.torch.functions.nn.attention import pairwise_distance
+from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
+
+__all__ = [
+    "cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss", "poisson_nll_loss",
+    "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
+
+
+def _floats(*xs: Any) -> list[Any]:
+    return promoted(in_floats(arrays(*xs)))
+
+
+def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
+                        reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+    """max(0, margin - target * (input1 - input2)): `target` is 1 where the first is to be larger, else -1."""
+    x, y, t = _floats(input1, input2, target)
+    if not len(x.shape) == len(y.shape) == len(t.shape):
+        raise size_error(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {x.shape}, input2: {y.shape}, target: {t.shape} "
+        )
+    return mean_or_sum(clamp_min(add(multiply(negative(t), subtract(x, y)), margin), 0), checked(reduction))
+
+
+def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_average: None = None, reduce: None = None,
+                         reduction: str = "mean") -> Any:  # fmt: skip
+    """The distance `input` where `target` is 1, and max(0, margin - input) where it is -1."""
+    x, t = _floats(input, target)
+    apart = where(not_equal(t, 1), clamp_min(subtract(margin, x), 0), 0.0)
+    return mean_or_sum(add(apart, where(not_equal(t, -1), x, 0.0)), checked(reduction))
+
+
+def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
+                          reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+    """1 - cos where `target` is 1, and max(0, cos - margin) where it is -1: vectors, or rows of matrices."""
+    x, y, t = _floats(input1, input2, target)
+    if len(t.shape) > 1:
+        raise size_error("0D or 1D target tensor expected, multi-target not supported")
+    along = len(t.shape)
+    lengths = multiply(*(add(reductions.sum(square(v), along), 1e-12) for v in (x, y)))
+    cosine = divide(reductions.sum(multiply(x, y), along), sqrt(lengths))
+    apart = where(equal(t, -1), clamp_min(subtract(cosine, margin), 0), 0.0)
+    return mean_or_sum(add(where(equal(t, 1), subtract(1, cosine), 0.0), apart), checked(reduction))
+
+
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+                        swap: bool = False, size_average: None = None, reduce: None = None,
+                        reduction: str = "mean") -> Any:  # fmt: skip
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)) of the p-norms d of differences, or with `swap` of
+    d(positive, negative) where that is less."""
+    if margin <= 0:
+        raise ValueError(located(f"margin must be greater than 0, got {margin}"))
+    near, far = (pairwise_distance(anchor, x, p, eps) for x in (positive, negative))
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return mean_or_sum(clamp_min(subtract(add(margin, near), far), 0), checked(reduction))
+
+
+def soft_margin_loss(input: Any, target: Any, size_average: None = None, reduce: None = None,
+                     reduction: str = "mean") -> Any:  # fmt: skip
+    """log(1 + exp(-target * input)), for targets of 1 and -1."""
+    x, t = _floats(input, target)
+    return mean_or_sum(log1p(exp(multiply(negative(t), x))), checked(reduction))
+
+
+def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: None = None,
+                     eps: float = 1e-8, reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+    """The negative logarithm of a Poisson probability of `target`, whose mean is exp(input), or `input` unless
+    `log_input`; without the part that depends on the target alone, unless `full`: Stirling's for targets above 1."""
+    x, t = _floats(input, target)
+    loss = subtract(exp(x), multiply(t, x)) if log_input else subtract(x, multiply(t, log(add(x, eps))))
+    if full:
+        several = greater(t, 1)
+        n = where(several, t, 1.0)
+        stirling = add(subtract(multiply(n, log(n)), n), multiply(0.5, log(multiply(2 * math.pi, n))))
+        loss = add(loss, where(several, stirling, 0.0))
+    return mean_or_sum(loss, checked(reduction))
+
+
+def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
+                      reduction: str = "mean") -> Any:  # fmt: skip
+    """The negative logarithm of a Gaussian density of `target` with mean `input` and variance `var`, which counts as at
+    least `eps`, but for its derivative; without log(2 pi) / 2 unless `full`."""
+    x, t, v = _floats(input, target, var)
+    if v.shape != x.shape and v.shape == x.shape[:-1]:
+        v = v.reshape((*v.shape, 1))
+    v = add(v, stop_gradient(subtract(clamp_min(v, eps), v)))
+    loss = multiply(0.5, add(log(v), divide(square(subtract(x, t)), v)))
+    return mean_or_sum(add(loss, 0.5 * math.log(2 * math.pi)) if full else loss, checked(reduction))

@@ -1,0 +1,188 @@
+"""Attention of several heads, with projections before and after it: PyTorch's function, and the module's way to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.elementwise.table import add, multiply, where
+from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
+from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, transpose
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.math import reductions
+from tracegrad.torch.functions.nn.activations import softmax
+from tracegrad.torch.functions.nn.attention import scaled_dot_product_attention
+from tracegrad.torch.functions.nn.dropout import dropout
+from tracegrad.torch.functions.nn.linear_layers import linear
+
+__all__ = ["attention_in_batches", "multi_head_attention_forward"]
+
+
+def multi_head_attention_forward(
+    query: Any, key: Any, value: Any, embed_dim_to_check: int, num_heads: int, in_proj_weight: Any, in_proj_bias: Any,
+    bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_proj_weight: Any, out_proj_bias: Any,
+    training: bool = True, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
+    use_separate_proj_weight: bool = False, q_proj_weight: Any = None, k_proj_weight: Any = None,
+    v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The attention of `num_heads` heads, with projections before and after it (Vaswani et al. 2017).
+
+    `query` is (L, N, E) or (L, E), `key` and `value` (S, N, ...) or (S, ...). Returns the output, in the shape of the
+    query, and the weights, (N, L, S) or (L, S), those of the heads (N, heads, L, S) unless `average_attn_weights`; None
+    in their place unless `need_weights`. UnsupportedError for `static_k` and `static_v`.
+    """
+    if static_k is not None or static_v is not None:
+        raise refuse("multi_head_attention_forward with static_k or static_v", "project keys and values by weights")
+    apart = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights = apart if use_separate_proj_weight else in_proj_weight
+    return attention_in_batches(
+        query, key, value, embed_dim_to_check, num_heads, weights, in_proj_bias, (bias_k, bias_v), add_zero_attn,
+        dropout_p if training else 0.0, (out_proj_weight, out_proj_bias), key_padding_mask, need_weights, attn_mask,
+        average_attn_weights, is_causal, batch_first=False,
+    )  # fmt: skip
+
+
+def attention_in_batches(
+    query: Any, key: Any, value: Any, embed_dim: int, num_heads: int, weights: Any, bias: Any, extra: tuple[Any, Any],
+    add_zero: bool, dropout_p: float, out: tuple[Any, Any], key_padding_mask: Any, need_weights: bool, attn_mask: Any,
+    average: bool, is_causal: bool, batch_first: bool,
+) -> tuple[Any, Any]:  # fmt: skip
+    """`multi_head_attention_forward`, of (N, L, E) if `batch_first`: `weights` is one for all, or one for each."""
+    _check_attention(query, key, value, embed_dim, num_heads, key_padding_mask, attn_mask, is_causal, weights)
+    alone = len(query.shape) == 2
+    given = (query,) if query is key and key is value else (query, key, value)
+    moved = [_batched(x, alone, batch_first) for x in arrays(*given)]
+    projected = _projections(moved, weights, bias)
+    mask = None if is_causal and key_padding_mask is None and not need_weights else attn_mask
+    causal = is_causal and mask is None
+    q, k, v = (_heads(x, num_heads) for x in _longer(projected, extra, add_zero))
+    n, _, length, size = q.shape
+    mask = _mask(mask, key_padding_mask, (n, num_heads, length, k.shape[2]), q.dtype)
+    found, shares = _attended(q, k, v, mask, dropout_p, causal, need_weights)
+    joined = reshape(transpose(found, perm=(0, 2, 1, 3)), shape=(n, length, num_heads * size))
+    result = linear(joined, *out)
+    if not batch_first or alone:
+        result = result[0] if alone else transpose(result, perm=(1, 0, 2))
+    if shares is not None:
+        shares = reductions.mean(shares, 1) if average else shares
+        shares = shares[0] if alone else shares
+    return result, shares
+
+
+def _check_attention(
+    query: Any, key: Any, value: Any, embed_dim: int, num_heads: int, key_padding_mask: Any, attn_mask: Any,
+    is_causal: bool, weights: Any,
+) -> None:  # fmt: skip
+    rank = len(query.shape)
+    if rank not in (2, 3):
+        raise AssertionError(
+            located(f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor")
+        )
+    if len(key.shape) != rank or len(value.shape) != rank:
+        kind = "batched" if rank == 3 else "unbatched"
+        raise AssertionError(
+            located(
+                f"For {kind} ({rank}-D) `query`, expected `key` and `value` to be {rank}-D but found "
+                f"{len(key.shape)}-D and {len(value.shape)}-D tensors respectively"
+            )
+        )
+    if query.shape[-1] != embed_dim:
+        raise AssertionError(located(f"was expecting embedding dimension of {embed_dim}, but got {query.shape[-1]}"))
+    if embed_dim % num_heads:
+        raise AssertionError(located(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}"))
+    if key.shape[:-1] != value.shape[:-1] or (not isinstance(weights, tuple) and key.shape != value.shape):
+        raise AssertionError(located(f"key shape {key.shape} does not match value shape {value.shape}"))
+    if key_padding_mask is not None and len(key_padding_mask.shape) != rank - 1:
+        raise AssertionError(
+            located(
+                f"For {'batched' if rank == 3 else 'unbatched'} ({rank}-D) `query`, expected `key_padding_mask` to be "
+                f"`None` or {rank - 1}-D but found {len(key_padding_mask.shape)}-D tensor instead"
+            )
+        )
+    if is_causal and attn_mask is None:
+        raise RuntimeError(
+            located(
+                "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
+                "`generate_square_subsequent_mask` to create this mask."
+            )
+        )
+
+
+def _batched(x: Any, alone: bool, batch_first: bool) -> Any:
+    if alone:
+        return reshape(x, shape=(1, *x.shape))
+    return x if batch_first else transpose(x, perm=(1, 0, 2))
+
+
+def _projections(given: list[Any], weights: Any, bias: Any) -> list[Any]:
+    """Query, key and value, of which one is given if they are the same."""
+    size = (bias if bias is not None else weights[0] if isinstance(weights, tuple) else weights).shape[0]
+    third = size // 3 if bias is not None or not isinstance(weights, tuple) else size
+    if len(given) == 1 and not isinstance(weights, tuple):
+        whole = linear(given[0], weights, bias)
+        return [whole[..., k * third : (k + 1) * third] for k in range(3)]
+    parts = [slice(k * third, (k + 1) * third) for k in range(3)]
+    each = weights if isinstance(weights, tuple) else [weights[part] for part in parts]
+    biases = [None] * 3 if bias is None else [bias[part] for part in parts]
+    return [linear(x, w, b) for x, w, b in zip(given if len(given) == 3 else given * 3, each, biases)]
+
+
+def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> list[Any]:
+    """Key and value with a position more, at the end, of parameters, and one of zeros."""
+    q, k, v = projected
+    if extra[0] is not None:
+        k, v = (
+            FUNCTIONS["cat"]([x, broadcast_to(more, shape=(x.shape[0], 1, x.shape[2]))], 1)
+            for x, more in zip((k, v), extra)
+        )
+    if add_zero:
+        k, v = (FUNCTIONS["cat"]([x, multiply(x[:, :1], 0.0)], 1) for x in (k, v))
+    return [q, k, v]
+
+
+def _heads(x: Any, count: int) -> Any:
+    """(N, L, E) as (N, heads, L, E / heads)."""
+    n, length, size = x.shape
+    return transpose(reshape(x, shape=(n, length, count, size // count)), perm=(0, 2, 1, 3))
+
+
+def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """What is added to the scores, of the shape (N, heads, L, S) or one that is broadcast to it."""
+    n, heads, length, count = shape
+    parts = []
+    if attn_mask is not None:
+        (mask,) = arrays(attn_mask)
+        given = mask.shape[-1]
+        if mask.shape not in ((length, given), (n * heads, length, given)):
+            wanted = (length, count) if len(mask.shape) == 2 else (n * heads, length, count)
+            raise RuntimeError(
+                located(f"The shape of the {len(mask.shape)}D attn_mask is {mask.shape}, but should be {wanted}.")
+            )
+        lead = (1, 1) if len(mask.shape) == 2 else (n, heads)
+        parts.append(reshape(mask, shape=(*lead, length, given)))
+    if key_padding_mask is not None:
+        (mask,) = arrays(key_padding_mask)
+        parts.append(reshape(mask, shape=(n, 1, 1, mask.shape[-1])))
+    found = None
+    for part in parts:
+        part = where(part, np.array(-math.inf, dtype), np.array(0, dtype)) if part.dtype.kind == "b" else part
+        more = count - part.shape[-1]
+        if more:
+            part = pad(part, low=(0, 0, 0, 0), high=(0, 0, 0, more), interior=(0, 0, 0, 0), value=0.0)
+        found = part if found is None else add(found, part)
+    return found
+
+
+def _attended(q: Any, k: Any, v: Any, mask: Any, dropout_p: float, causal: bool, need_weights: bool) -> Any:
+    if not need_weights:
+        return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal), None
+    scores = matmul(multiply(q, math.sqrt(1.0 / q.shape[-1])), matrix_transpose(k))
+    shares = softmax(scores if mask is None else add(scores, mask), -1)
+    shares = dropout(shares, dropout_p) if dropout_p else shares
+    return matmul(shares, v), shares

@@ -1,0 +1,240 @@
+"""Layers that bring what they are given to mean 0 and variance 1, or to length 1, with PyTorch's signatures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import add, divide, multiply, power, rsqrt, square, subtract
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, stop_gradient, unreduce
+from tracegrad.torch.functions.core.dims import integers, lengths, one, size_error
+from tracegrad.torch.functions.core.operands import as_node, floating
+from tracegrad.torch.functions.core.out import store
+from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.math import reductions
+from tracegrad.torch.functions.math.pointwise import clamp_min
+from tracegrad.torch.functions.nn.convolution import padded_by
+
+__all__ = [
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize", "rms_norm",
+]  # fmt: skip
+
+
+def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
+    """`x` with mean 0 and variance 1 over `axes`."""
+    centred = subtract(x, unreduce(reduction.mean(x, axes=axes), x.shape, axes))
+    scale = rsqrt(add(reduction.var(x, axes=axes, ddof=0), eps))
+    return multiply(centred, unreduce(scale, x.shape, axes))
+
+
+def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
+    """`x * weight + bias`, of which either may be None, after they have got `shape`."""
+    x = x if weight is None else multiply(x, reshape(weight, shape=shape))
+    return x if bias is None else add(x, reshape(bias, shape=shape))
+
+
+def _given(x: Any, *values: Any) -> list[Any]:
+    """Parameters beside the input `x`, whose dtype they have unless that is float16."""
+    if x.dtype.name != "float16":
+        for v in values:
+            require_one_dtype(x, v, "mixed dtype (CPU): expect parameter to have scalar type of {A}")
+    return [None if v is None else one(v) for v in values]
+
+
+# -- over the last dimensions --------------------------------------------------------------------------------------
+def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
+    """`input` over its p-norm along `dim`, the norm being taken as at least `eps`.
+
+    >>> normalize(np.array([[3.0, 4.0]])).tolist()
+    [[0.6, 0.8]]
+    """
+    x = floating(input)
+    length = clamp_min(reductions.norm(x, p, dim, keepdim=True), eps)
+    return divide(x, named("ExpandBackward0", broadcast_to(length, shape=x.shape)))
+
+
+def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tuple[Any, tuple[int, ...], list[Any]]:
+    """The input, `normalized_shape` after it has been checked, and the parameters, which have it."""
+    shape = integers((normalized_shape,))
+    x = floating(input)
+    for name, v in parameters.items():
+        if v is not None and tuple(one(v).shape) != shape:
+            raise size_error(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{lengths(one(v).shape)} and normalized_shape = {lengths(shape)}"
+            )
+    if not shape or x.shape[len(x.shape) - len(shape) :] != shape:
+        raise size_error(
+            f"Given normalized_shape={lengths(shape)}, expected input with shape [*, {lengths(shape)[1:]}, but got "
+            f"input of size{lengths(x.shape)}"
+        )
+    return x, shape, list(parameters.values())
+
+
+def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
+               eps: float = 1e-5) -> Any:  # fmt: skip
+    """`input` with mean 0 and variance 1 over its last dimensions, which have `normalized_shape`; then times `weight`
+    plus `bias` of that shape (Ba et al. 2016, "Layer Normalization").
+
+    RuntimeError if the shapes do not fit.
+
+    >>> layer_norm(np.array([[1.0, 3.0]]), (2,), eps=0.0).tolist()
+    [[-1.0, 1.0]]
+    """
+    x, shape, rest = _last(input, normalized_shape, weight=weight, bias=bias)
+    return as_node("NativeLayerNormBackward0", _layer_norm, x, *_given(x, *rest), len(shape), eps)
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any, count: int, eps: float) -> Any:
+    out = _standard(x, tuple(range(len(x.shape) - count, len(x.shape))), eps)
+    out = out if weight is None else multiply(out, weight)
+    return out if bias is None else add(out, bias)
+
+
+def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+    """`input` over the root of the mean of its squares over the last dimensions, which have `normalized_shape`; then
+    times `weight` of that shape (Zhang and Sennrich 2019). `eps` is the distance of 1 to the next number unless given.
+
+    >>> rms_norm(np.array([[3.0, 3.0]]), (2,), eps=0.0).tolist()
+    [[1.0, 1.0]]
+    """
+    x, shape, (weight,) = _last(input, normalized_shape, weight=weight)
+    scale = None if weight is None else one(weight)
+    return as_node(
+        "MulBackward0", _rms_norm, x, scale, len(shape), float(np.finfo(x.dtype).eps) if eps is None else eps
+    )
+
+
+def _rms_norm(x: Any, weight: Any, count: int, eps: float) -> Any:
+    axes = tuple(range(len(x.shape) - count, len(x.shape)))
+    scale = rsqrt(add(reduction.mean(square(x), axes=axes), eps))
+    out = multiply(x, unreduce(scale, x.shape, axes))
+    if weight is None:
+        return out
+    out = multiply(out, weight)
+    return out if out.dtype == x.dtype or x.dtype.kind != "f" else cast(out, dtype=x.dtype.name)
+
+
+# -- over channels, which are the second dimension -----------------------------------------------------------------
+def _per_channel(x: Any) -> tuple[int, ...]:
+    return (1, x.shape[1], *(1 for _ in x.shape[2:]))
+
+
+def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+               training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+    """`input`, (N, C, ...), with mean 0 and variance 1 in each channel; then times `weight` plus `bias`, (C) each
+    (Ioffe and Szegedy 2015).
+
+    With `training` by mean and variance of the input itself, which are mixed into `running_mean` and `running_var` if
+    those are given: their share is `momentum`; else by these. RuntimeError if the sizes do not fit.
+
+    >>> batch_norm(np.array([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    x = floating(input)
+    for name, v in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+        if v is None and not training and name.startswith("running"):
+            raise RuntimeError(located("Expected running_mean and running_var to be defined when training=False"))
+        if v is not None and math.prod(one(v).shape) != x.shape[1]:
+            raise size_error(f"{name} should contain {x.shape[1]} elements not {math.prod(one(v).shape)}")
+    scale, shift = _given(x, weight, bias)
+    if not training:
+        mean, var = _given(x, running_mean, running_var)
+        return as_node("NativeBatchNormBackward0", _by_statistics, x, mean, var, scale, shift, eps)
+    axes = (0, *range(2, len(x.shape)))
+    count = math.prod(x.shape[k] for k in axes)
+    if count == 1:
+        raise ValueError(
+            located(
+                f"Expected more than 1 value per channel when training, got input size torch.Size({lengths(x.shape)})"
+            )
+        )
+    if count:
+        _mix(running_mean, running_var, x, axes, momentum)
+    return as_node("NativeBatchNormBackward0", _by_batch, x, scale, shift, eps)
+
+
+def _mix(running_mean: Any, running_var: Any, x: Any, axes: tuple[int, ...], momentum: float) -> None:
+    """Move the running statistics towards those of `x`."""
+    still = stop_gradient(x)
+    for running, op, params in ((running_mean, reduction.mean, {}), (running_var, reduction.var, {"ddof": 1})):
+        if running is not None:
+            new = op(still, axes=axes, **params)
+            store(running, add(multiply(one(running), 1 - momentum), multiply(new, momentum)))
+
+
+def _by_batch(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return _scaled(_standard(x, (0, *range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
+
+
+def _by_statistics(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
+    shape = _per_channel(x)
+    centred = subtract(x, reshape(mean, shape=shape))
+    return _scaled(multiply(centred, reshape(rsqrt(add(var, eps)), shape=shape)), weight, bias, shape)
+
+
+def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+                  use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+    """As `batch_norm`, with mean 0 and variance 1 in each channel of each example (Ulyanov et al. 2016)."""
+    x = floating(input)
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    axes = tuple(range(2, len(x.shape)))
+    if math.prod(x.shape[k] for k in axes) == 1:
+        size = f"torch.Size({lengths(x.shape)})"
+        raise ValueError(located(f"Expected more than 1 spatial element when training, got input size {size}"))
+    still = stop_gradient(x)
+    for running, op, params in ((running_mean, reduction.mean, {}), (running_var, reduction.var, {"ddof": 1})):
+        if running is not None:
+            new = reduction.mean(op(still, axes=axes, **params), axes=(0,))
+            store(running, add(multiply(one(running), 1 - momentum), multiply(new, momentum)))
+    return as_node("ViewBackward0", _by_example, x, *_given(x, weight, bias), eps)
+
+
+def _by_example(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return _scaled(_standard(x, tuple(range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
+
+
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """`input`, (N, C, ...), with mean 0 and variance 1 in each of `num_groups` groups of channels of each example; then
+    times `weight` plus `bias`, (C) each (Wu and He 2018).
+
+    RuntimeError if the channels cannot be divided so.
+
+    >>> group_norm(np.array([[1.0, 3.0, 2.0, 6.0]]), 2, eps=0.0).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
+    """
+    x = floating(input)
+    if x.shape[1] % num_groups:
+        raise size_error(
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{lengths(x.shape)} and num_groups={num_groups}"
+        )
+    return as_node("NativeGroupNormBackward0", _group_norm, x, *_given(x, weight, bias), num_groups, eps)
+
+
+def _group_norm(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
+    rows = reshape(x, shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    return _scaled(reshape(_standard(rows, (2,), eps), shape=x.shape), weight, bias, _per_channel(x))
+
+
+def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
+    """`input`, (N, C, ...), over (k + alpha m)**beta, m being the mean of the squares of `size` neighbouring channels
+    (Krizhevsky et al. 2012)."""
+    x = floating(input)
+    return as_node("DivBackward0", _local_response_norm, x, size, alpha, beta, k)
+
+
+def _local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
+    n, rest = x.shape[1], math.prod(x.shape[2:])
+    squares = reshape(square(x), shape=(x.shape[0], 1, n, rest))
+    wide = padded_by(squares, (size // 2, 0), ((size - 1) // 2, 0), 0.0)
+    rows = np.arange(n)[:, None] + np.arange(size)
+    mean = divide(reduce_sum(wide[:, 0][:, rows], axes=(2,)), float(size))
+    return divide(x, reshape(power(add(multiply(mean, alpha), k), beta), shape=x.shape))

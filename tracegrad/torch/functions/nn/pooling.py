@@ -1,0 +1,388 @@
+"""Pooling over one, two or three dimensions, and its inverse, with PyTorch's signatures.
+
+Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number or one for each
+dimension. Pooling is a reduction over the places of a window, as `conv.py` has them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.operands import arrays, constant, peer_of
+from tracegrad.ops.core.op import named
+from tracegrad.ops.elementwise.table import absolute, add, divide, multiply, power, sign
+from tracegrad.ops.indexing import gather_scatter as ops
+from tracegrad.ops.linalg.contraction import matmul_any
+from tracegrad.ops.nn.im2col import patches
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce.first_max import first_max, first_place
+from tracegrad.ops.shape import linear
+from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.torch.functions.core.dims import integers, lengths, size_error
+from tracegrad.torch.functions.core.operands import as_node, floating
+from tracegrad.torch.functions.indexing.index_update import written
+from tracegrad.torch.functions.nn.activations import relu
+from tracegrad.torch.functions.nn.convolution import Sizes, for_each, padded_by, windows_of, with_batch
+from tracegrad.utils.lazy_dataclass import record
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
+
+
+# -- windows of one size -------------------------------------------------------------------------------------------
+def _pooled_size(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
+    rest = n + 2 * padding - span
+    if not ceil_mode:
+        return rest // stride + 1
+    out = -(-rest // stride) + 1
+    # A window that would begin in the padding behind is left out.
+    return out - 1 if (out - 1) * stride >= n + padding else out
+
+
+@record(frozen=True)
+class Windows:
+    """Where windows of the size `kernel` lie in dimensions of the lengths `shape`, padded by `low` and `high`."""
+
+    shape: Sizes
+    kernel: Sizes
+    stride: Sizes
+    dilation: Sizes
+    low: Sizes
+    high: Sizes
+    out: Sizes
+
+    def of(self, x: Any, value: float) -> tuple[Any, tuple[int, ...]]:
+        """The elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and the axes within a window."""
+        x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
+        if self.kernel != self.stride or any(d != 1 for d in self.dilation):
+            lead = x.shape[:2]
+            windows = patches(x, counts=(*lead, *self.out), sizes=(1, 1, *self.kernel), start=(0,) * (2 + count),
+                              step=(1, 1, *self.stride), gap=(1, 1, *self.dilation))  # fmt: skip
+            within = tuple(range(2 + count, 2 + 2 * count))
+            return reshape(windows, shape=(*lead, *self.out, *self.kernel)), within
+        # Windows that tile the array are its elements, each of them once.
+        stop = (*x.shape[:2], *(m * k for m, k in zip(self.out, self.kernel)))
+        if x.shape != stop:
+            x = linear.slice(x, start=(0,) * len(stop), stop=stop, step=(1,) * len(stop))
+        tiled = reshape(x, shape=(*x.shape[:2], *itertools.chain(*zip(self.out, self.kernel))))
+        return tiled, tuple(range(3, len(tiled.shape), 2))
+
+    def counts(self, inside: bool) -> Any:
+        """How many elements each window has: of the input, if `inside`, or with what `padding` adds to it."""
+        marks = np.ones((1, 1, *self.shape))
+        around = [(0, 0), (0, 0), *((a, min(a, b)) for a, b in zip(self.low, self.high))]
+        marks = np.pad(marks, around, constant_values=0.0 if inside else 1.0)
+        marks = np.pad(marks, [(0, 0), (0, 0), *((0, max(b - a, 0)) for a, b in zip(self.low, self.high))])
+        return reduce_sum(windows_of(marks, self.kernel, self.stride, (1,) * len(self.kernel), self.out), axes=(2,))
+
+    def numbers(self, places: Any) -> Any:
+        """The numbers, in row-major order, of the elements of the input at these `places` of the windows."""
+        steps = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
+        inside = [sum(i * d * s for i, d, s in zip(place, self.dilation, steps))
+                  for place in itertools.product(*map(range, self.kernel))]  # fmt: skip
+        firsts: Any = 0
+        for n, stride, low, step in zip(self.out, self.stride, self.low, steps):
+            firsts = np.add.outer(firsts, (np.arange(n) * stride - low) * step)
+        peer = peer_of(places)
+        return add(ops.gather(constant(np.array(inside), peer), places, axes=(0,)), constant(firsts, peer))
+
+
+def _pool(name: str, node: str, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
+          count: int, combine: Callable[[Any, Windows], Any]) -> Any:  # fmt: skip
+    x = floating(input)
+    whole, batched = with_batch(x, count, name)
+    sizes, pads, dilations = for_each(kernel, count), for_each(padding, count), for_each(dilation, count)
+    strides = sizes if stride is None or (isinstance(stride, tuple | list) and not stride) else for_each(stride, count)
+    if any(2 * p > k for p, k in zip(pads, sizes)):
+        raise size_error(f"pad should be at most half of effective kernel size, but got pad={pads[0]} and "
+                         f"kernel_size={sizes[0]}")  # fmt: skip
+    spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, sizes))
+    shape = whole.shape[2:]
+    out = tuple(_pooled_size(*v, ceil_mode) for v in zip(shape, spans, strides, pads))
+    if min(out) <= 0:
+        raise size_error(f"{name}: the output would have the size {lengths(out)}, which is too small")
+    high = tuple(max((m - 1) * s + k - n - p, 0) for m, s, k, n, p in zip(out, strides, spans, shape, pads))
+    windows = Windows(shape, sizes, strides, dilations, pads, high, out)
+
+    def pool(x: Any) -> Any:
+        result = combine(with_batch(x, count, name)[0], windows)
+        return result if batched else _without_batch(result)
+
+    return as_node(node, pool, x)
+
+
+def _without_batch(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(map(_without_batch, result))
+    return reshape(result, shape=result.shape[1:])
+
+
+def _max_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
+              return_indices: bool) -> Any:  # fmt: skip
+    def largest(x: Any, windows: Windows) -> Any:
+        elements, axes = windows.of(x, -math.inf)
+        found = first_max(elements, axes=axes)
+        return (found, windows.numbers(first_place(elements, found, axes))) if return_indices else found
+
+    return _pool(f"max_pool{count}d", f"MaxPool{count}DWithIndicesBackward0", input, kernel_size, stride, padding,
+                 dilation, ceil_mode, count, largest)  # fmt: skip
+
+
+def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+    """The maximum of each window; of equal ones the first has the derivative. `stride` is the size unless given."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+    """The maximum of each window; of equal ones the first has the derivative. `stride` is the size unless given.
+
+    With `return_indices` also its number, in row-major order, among the elements of the dimensions that are pooled.
+
+    >>> max_pool2d(np.arange(16.0).reshape(1, 4, 4), 2).tolist()
+    [[[5.0, 7.0], [13.0, 15.0]]]
+    """
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+    """As `max_pool2d`, over three dimensions."""
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def _avg_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+              count_include_pad: bool, divisor_override: int | None) -> Any:  # fmt: skip
+    def average(x: Any, windows: Windows) -> Any:
+        elements, axes = windows.of(x, 0.0)
+        total = reduce_sum(elements, axes=axes)
+        if divisor_override == 0:
+            raise RuntimeError(located("divisor must be not zero"))
+        if divisor_override is not None:
+            return divide(total, divisor_override)
+        divisor, size = windows.counts(not count_include_pad), math.prod(windows.kernel)
+        if np.all(divisor == size):
+            return divide(total, float(size))
+        return divide(total, constant(divisor.astype(x.dtype), peer_of(x)))
+
+    return _pool(f"avg_pool{count}d", f"AvgPool{count}DBackward0", input, kernel_size, stride, padding, 1, ceil_mode,
+                 count, average)  # fmt: skip
+
+
+def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True) -> Any:  # fmt: skip
+    """The mean of each window; `count_include_pad` says that the zeros of the padding count."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
+    """The mean of each window; `count_include_pad` says that the zeros of the padding count.
+
+    >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), 2).tolist()
+    [[[2.5, 4.5], [10.5, 12.5]]]
+    """
+    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
+    """As `avg_pool2d`, over three dimensions."""
+    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _lp_pool(count: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
+    powers = power(floating(input), norm_type)
+    mean = _avg_pool(count, powers, kernel_size, stride, 0, ceil_mode, True, None)
+    total = multiply(multiply(sign(mean), relu(absolute(mean))), math.prod(for_each(kernel_size, count)))
+    return named("PowBackward0", power(total, 1.0 / norm_type))
+
+
+def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """The root of the sum of each window's elements to the power `norm_type`.
+
+    >>> lp_pool1d(np.array([[3.0, 4.0]]), 2, 2).tolist()
+    [[5.0]]
+    """
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """As `lp_pool1d`, over two dimensions."""
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """As `lp_pool1d`, over three dimensions."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+# -- adaptive pooling ----------------------------------------------------------------------------------------------
+def _wanted(output_size: Any, shape: Sizes) -> Sizes:
+    given = output_size if isinstance(output_size, tuple | list) else (output_size,) * len(shape)
+    return tuple(n if m is None else m.__index__() for n, m in zip(shape, given))
+
+
+def _bounds(n: int, out: int) -> list[tuple[int, int]]:
+    """Where `out` windows that cover `n` elements begin and end."""
+    return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+
+
+def _adaptive(input: Any, output_size: Any, count: int) -> Any:
+    x = floating(input)
+    shape = x.shape[len(x.shape) - count :]
+    out = _wanted(output_size, shape)
+    tables = [_means(n, m).astype(x.dtype) for n, m in zip(shape, out)]
+    name = "MeanBackward1" if out == (1, 1) else f"AdaptiveAvgPool{count}DBackward0"
+    return as_node(name, _averaged, x, tables)
+
+
+def _means(n: int, out: int) -> Any:
+    """The matrix that takes `n` elements to the means of `out` windows, which cover them."""
+    table = np.zeros((n, out))
+    for i, (first, last) in enumerate(_bounds(n, out)):
+        table[first:last, i] = 1 / (last - first)
+    return table
+
+
+def _averaged(x: Any, tables: list[Any]) -> Any:
+    # Each table is applied to the last dimension, which then comes first of those pooled.
+    rank, count = len(x.shape), len(tables)
+    lead = tuple(range(rank - count))
+    for table in reversed(tables):
+        x = matmul_any(x, constant(table, peer_of(x)))
+        x = transpose(x, perm=(*lead, rank - 1, *range(rank - count, rank - 1)))
+    return x
+
+
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+    """The means of `output_size` windows that cover the last dimension.
+
+    >>> adaptive_avg_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
+    [[1.5, 2.5]]
+    """
+    return _adaptive(input, output_size, 1)
+
+
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+    """The means of windows that cover the last two dimensions, as many as `output_size` says; None leaves one as it
+    is."""
+    return _adaptive(input, output_size, 2)
+
+
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+    """As `adaptive_avg_pool2d`, over three dimensions."""
+    return _adaptive(input, output_size, 3)
+
+
+def _adaptive_max(count: int, input: Any, output_size: Any, return_indices: bool) -> Any:
+    x = floating(input)
+    shape = x.shape[len(x.shape) - count :]
+    numbers = _numbers(shape, _wanted(output_size, shape))
+
+    def largest(x: Any) -> Any:
+        lead = x.shape[: len(x.shape) - count]
+        table = constant(numbers, peer_of(x))
+        elements = picked(reshape(x, shape=(*lead, math.prod(shape))), table, len(lead))
+        places = reduction.argmax(elements, axis=len(elements.shape) - 1)
+        found = reduction.pick(elements, places, axis=len(elements.shape) - 1)
+        if not return_indices:
+            return found
+        every = broadcast_to(table, shape=elements.shape)
+        return found, reduction.pick(every, places, axis=len(elements.shape) - 1)
+
+    return as_node(f"AdaptiveMaxPool{count}DBackward0", largest, x)
+
+
+def _numbers(shape: Sizes, out: Sizes) -> Any:
+    """The numbers, in row-major order, of the elements of each window; of a smaller one than others, some again."""
+    rank = len(shape)
+    total = np.zeros((1,) * (2 * rank), np.int64)
+    for k, (n, m) in enumerate(zip(shape, out)):
+        bounds = _bounds(n, m)
+        width = max((last - first for first, last in bounds), default=0)
+        table = np.array([[min(first + i, last - 1) for i in range(width)] for first, last in bounds], np.int64)
+        places = [1] * (2 * rank)
+        places[k], places[rank + k] = m, width
+        total = total + table.reshape(places) * math.prod(shape[k + 1 :])
+    return total.reshape(*out, -1)
+
+
+def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The maxima of `output_size` windows that cover the last dimension; also their numbers if `return_indices`.
+
+    >>> adaptive_max_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
+    [[2.0, 3.0]]
+    """
+    return _adaptive_max(1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """As `adaptive_max_pool1d`, over two dimensions; None leaves one as it is."""
+    return _adaptive_max(2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """As `adaptive_max_pool1d`, over three dimensions; None leaves one as it is."""
+    return _adaptive_max(3, input, output_size, return_indices)
+
+
+# -- back to where the maxima were ---------------------------------------------------------------------------------
+def _max_unpool(count: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any,
+                output_size: Any) -> Any:  # fmt: skip
+    x, index = arrays(input, indices)
+    if x.shape != index.shape:
+        raise size_error(
+            f"Expected shape of indices to be same as that of the input tensor ({lengths(x.shape)}) but got indices "
+            f"tensor with shape: {lengths(index.shape)}"
+        )
+    kernel, pads = for_each(kernel_size, count), for_each(padding, count)
+    strides = kernel if stride is None else for_each(stride, count)
+    lead = x.shape[: len(x.shape) - count]
+    out = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[len(lead) :], strides, pads, kernel))
+    if output_size is not None:
+        out = integers((output_size,))[-count:]
+    return as_node(f"MaxUnpool{count}DBackward0", _unpooled, x, index, len(lead), out)
+
+
+def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
+    size, peer = math.prod(out), peer_of(x)
+    channels = np.arange(math.prod(x.shape[:count])) * size
+    starts = constant(channels.reshape(*x.shape[:count], *(1 for _ in out)), peer)
+    places = reshape(add(index, starts), shape=(math.prod(x.shape),))
+    zeros = constant(linear.full(shape=(len(channels) * size,), value=0, dtype=x.dtype.name), peer)
+    flat = written(zeros, places, reshape(x, shape=places.shape))
+    return reshape(flat, shape=(*x.shape[:count], *out))
+
+
+def max_unpool1d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                 output_size: Any = None) -> Any:  # fmt: skip
+    """Zeros with `input` where `indices`, which `max_pool1d` gives, say that the maxima were.
+
+    >>> max_unpool1d(np.array([[5.0, 7.0]]), np.array([[1, 2]]), 2).tolist()
+    [[0.0, 5.0, 7.0, 0.0]]
+    """
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                 output_size: Any = None) -> Any:  # fmt: skip
+    """As `max_unpool1d`, over two dimensions."""
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                 output_size: Any = None) -> Any:  # fmt: skip
+    """As `max_unpool1d`, over three dimensions."""
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

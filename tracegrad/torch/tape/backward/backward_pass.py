@@ -1,0 +1,392 @@
+"""One backward pass: cotangents go back along the tape, from node to node.
+
+Nodes run in descending order of their numbers, a leaf as soon as nothing more can arrive there; so the order is that of
+PyTorch's engine, and always the same. Gradients are written when all nodes have run: an exception on the way, in a rule
+or a hook, leaves the `grad` of every Tensor as it was.
+
+Without `create_graph`, cotangents are arrays and nothing is recorded; with it they are Tensors, and recorded.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located, user_file
+from tracegrad.ops.core.op import Carrier
+from tracegrad.torch.functions.core.dims import type_name
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.node import AccumulateGrad, Masked, Node, added, owned, rewrap, unmasked, writing
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+__all__ = ["Edge", "Sweep", "run"]
+
+_number = attrgetter("number")
+
+Edge = tuple[Node, int]
+
+
+class Sweep:
+    """A pass under way: the nodes to run, what has arrived at them, and what is to be written at the end."""
+
+    def __init__(self, create_graph: bool, keep: bool):
+        self.create_graph, self.keep = create_graph, keep
+        self.arrived: dict[Node, Any] = {}
+        # How much more may arrive at each leaf.
+        self.waiting: dict[Node, int] = {}
+        self.nodes: set[Node] = set()
+        # Where something is wanted, and what was there; the nodes to run for it, if not all.
+        self.wanted: dict[Node, set[int]] = {}
+        self.captured: dict[Edge, Any] = {}
+        self.needed: set[Node] | None = None
+        self.leaves: list[tuple[AccumulateGrad, Any]] = []
+        self.retained: list[tuple[Any, Any]] = []
+        # The ids of arrays that users may hold.
+        self.given: set[int] = set()
+        self.watching = STATE.watching
+
+    # -- which nodes ---------------------------------------------------------------------------------------------
+    def reachable(self, roots: Sequence[Edge]) -> list[Node]:
+        """The nodes that the roots lead to, latest first; leaves are counted instead."""
+        stack = [node for node, _ in roots]
+        seen = self.nodes
+        nodes = []
+        waiting = self.waiting
+        while stack:
+            node = stack.pop()
+            if node.__class__ is AccumulateGrad:
+                waiting[node] = waiting.get(node, 0) + 1
+                continue
+            if node in seen:
+                continue
+            seen.add(node)
+            nodes.append(node)
+            for e in node.edges:
+                if e:
+                    stack.append(e[0] if e.__class__ is tuple else e)
+        nodes.sort(key=_number, reverse=True)
+        return nodes
+
+    def restrict(self, nodes: list[Node], wanted: Sequence[Edge], accumulate: bool) -> None:
+        """Run only the nodes from which a wanted edge can be reached; if what arrives there is to be accumulated, not
+        given back, the nodes of these edges as well, with their hooks."""
+        for node, number in wanted:
+            self.wanted.setdefault(node, set()).add(number)
+        leading = set(self.wanted)
+        needed: set[Node] = set()
+        for node in reversed(nodes):
+            if not node.edges:
+                node.ends(leading)
+            for e in node.edges:
+                if e and (e[0] if e.__class__ is tuple else e) in leading:
+                    leading.add(node)
+                    needed.add(node)
+                    break
+        self.needed = needed
+        if accumulate:
+            needed.update(self.wanted)
+            self.wanted = {}
+
+    def will_run(self, node: Node) -> bool:
+        """Whether this pass comes by `node`."""
+        if self.needed is not None:
+            return node in self.needed or (node in self.wanted and (node in self.nodes or node in self.waiting))
+        return node in self.nodes or node in self.waiting
+
+    # -- running -------------------------------------------------------------------------------------------------
+    def arrive(self, e: Any, ct: Any) -> None:
+        """A cotangent goes along an edge."""
+        node, number = e if e.__class__ is tuple else (e, 0)
+        if ct is not None:
+            if node.several:
+                slots = self.arrived.setdefault(node, {})
+                slots[number] = added(slots[number], ct) if number in slots else ct
+            elif node in self.arrived:
+                self.arrived[node] = added(self.arrived[node], ct)
+            else:
+                self.arrived[node] = ct
+        if node.__class__ is AccumulateGrad:
+            self.waiting[node] -= 1
+            if not self.waiting[node]:
+                self.finish(node)
+
+    def run(self, nodes: list[Node]) -> None:
+        arrived, needed, wanted = self.arrived, self.needed, self.wanted
+        recording, watching, keep = self.create_graph, self.watching, self.keep
+        for node in nodes:
+            ct = arrived.pop(node, None)
+            hooks = node.hooks
+            if ct is not None and (hooks is not None or node in wanted):
+                ct = self.observed(node, ct)
+            if ct is None or (needed is not None and node not in needed):
+                self.skip(node)
+                continue
+            if node.several:
+                ct = tuple(map(ct.get, range(node.count)))
+            found = node.pull(ct, recording) if hooks is None and not watching else self.applied(node, ct)
+            if not keep:
+                node.release()
+            self.deliver(node.edges, found)
+
+    def skip(self, node: Node) -> None:
+        """Nothing arrived at the node, or nothing is wanted from it."""
+        for e in node.edges:
+            if e and (e[0] if e.__class__ is tuple else e).__class__ is AccumulateGrad:
+                self.arrive(e, None)
+
+    def applied(self, node: Node, ct: Any) -> Sequence[Any]:
+        """Run a node on what has arrived, with its hooks."""
+        hooks = node.hooks
+        if hooks is not None and hooks.before:
+            ct = self.before(node, ct)
+            if ct is None:
+                return [None] * len(node.edges)
+        found = self.watched(node, ct) if self.watching else node.pull(ct, self.create_graph)
+        return self.after(node, found, ct) if hooks is not None and hooks.after else found
+
+    def deliver(self, edges: Sequence[Any], found: Sequence[Any]) -> None:
+        """Send results along edges."""
+        arrived, waiting = self.arrived, self.waiting
+        for e, x in zip(edges, found):
+            if not e:
+                continue
+            if e.__class__ is AccumulateGrad:
+                # As `arrive` and `finish` do, in the usual case without a call.
+                if x is None or waiting[e] > 1 or e.hooks is not None or e in arrived or self.needed is not None:
+                    self.arrive(e, x)
+                else:
+                    waiting[e] = 0
+                    self.leaves.append((e, x.ct if x.__class__ is Masked else x))
+            elif e.__class__ is tuple and x is not None:
+                # As `arrive` does, in the usual case without a call.
+                slots = arrived.get(e[0])
+                if slots is None and e[0].several:
+                    arrived[e[0]] = {e[1]: x}
+                elif slots.__class__ is dict and e[1] not in slots:
+                    slots[e[1]] = x
+                else:
+                    self.arrive(e, x)
+            elif e.__class__ is tuple or x is None or e in arrived:
+                self.arrive(e, x)
+            else:
+                arrived[e] = {0: x} if e.several else x
+
+    def finish(self, leaf: AccumulateGrad) -> None:
+        """All has arrived at a leaf."""
+        ct = self.arrived.pop(leaf, None)
+        if ct is None:
+            return
+        if leaf.hooks is not None or leaf in self.wanted:
+            ct = self.observed(leaf, ct)
+        if self.needed is None or leaf in self.needed:
+            if leaf.hooks is not None and leaf.hooks.before:
+                ct = self.before(leaf, ct)
+                if ct is None:
+                    return
+            self.leaves.append((leaf, ct.ct if ct.__class__ is Masked else ct))
+
+    # -- hooks ---------------------------------------------------------------------------------------------------
+    def shown(self, ct: Any) -> Any:
+        """A cotangent as users see it."""
+        ct = unmasked(ct)
+        if ct is None or self.create_graph:
+            return ct
+        array = ct if isinstance(ct, Carrier) else np.asarray(ct)
+        self.given.add(id(array))
+        return rewrap(array, None)
+
+    def plain(self, x: Any) -> Any:
+        """A Tensor from a user as a cotangent."""
+        if self.create_graph or x is None:
+            return x
+        self.given.add(id(x.array))
+        return x.array
+
+    def observed(self, node: Node, ct: Any) -> Any:
+        """What has arrived, after the hooks of Tensors; kept where it is retained or wanted."""
+        slots = ct if node.several else {0: ct}
+        hooks = node.hooks
+        wanted = self.wanted.get(node, ())
+        for number in sorted(slots):
+            before = x = slots[number]
+            if hooks is not None:
+                for hook in list(hooks.tensor.get(number, {}).values()):
+                    x = self.replaced(x, hook, hook(self.shown(x)))
+                if number in hooks.retained:
+                    self.retain(node, number, hooks.retained[number](), x)
+            if number in wanted:  # as in PyTorch: before its hooks if the pass goes on from here
+                self.captured[node, number] = unmasked(before if node in self.needed else x)  # type: ignore[operator]
+            slots[number] = x
+        return slots if node.several else slots[0]
+
+    def replaced(self, ct: Any, hook: Callable[..., Any], result: Any) -> Any:
+        """The cotangent after a hook on a Tensor, which may have returned another one."""
+        if result is None:
+            return ct
+        _fits(hook, unmasked(ct), result)
+        return self.plain(result)
+
+    def retain(self, node: Node, number: int, x: Any, ct: Any) -> None:
+        if x is not None and x.grad_fn is node and x.output_nr == number:
+            self.retained.append((x, unmasked(ct)))
+
+    def before(self, node: Node, ct: Any) -> Any:
+        """The cotangents of a node after its prehooks."""
+        cts = ct if node.several else (ct,)
+        assert node.hooks is not None
+        for hook in list(node.hooks.before.values()):
+            result = hook(tuple([self.shown(x) for x in cts]))
+            if result is not None:
+                cts = tuple([self.plain(x) for x in _checked(hook, result, cts)])
+        return cts if node.several else cts[0]
+
+    def after(self, node: Node, found: Sequence[Any], ct: Any) -> Sequence[Any]:
+        """The results of a node after its hooks."""
+        outputs = tuple([self.shown(x) for x in (ct if node.several else (ct,))])
+        places = [k for k, e in enumerate(node.edges) if e is not False]
+        assert node.hooks is not None
+        for hook in list(node.hooks.after.values()):
+            result = hook(tuple([self.shown(found[k]) for k in places]), outputs)
+            if result is not None:
+                replaced = list(found)
+                for k, x in zip(places, _checked(hook, result, [found[k] for k in places])):
+                    replaced[k] = self.plain(x)
+                found = replaced
+        return found
+
+    # -- anomalies -----------------------------------------------------------------------------------------------
+    def watched(self, node: Node, ct: Any) -> Sequence[Any]:
+        """What a node gives, of which nothing may be nan; an error names the line that made the node."""
+        try:
+            with warnings.catch_warnings():
+                found = node.pull(ct, self.create_graph)
+            if STATE.check_nan:
+                for k, x in enumerate(found):
+                    value = getattr(unmasked(x), "array", unmasked(x))
+                    if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
+                        node.blame(ct, found)
+                        told = f"Function '{node.name()}' returned nan values in its {k}th output."
+                        raise RuntimeError(located(told, _made_at(node)))
+        except Exception:
+            trace = node.hooks.metadata.get("traceback_") if node.hooks is not None else None
+            known = f"Traceback of forward call that caused the error:\n{''.join(trace)}" if trace else (
+                "No forward pass information available. Enable detect anomaly during forward pass for more information."
+            )  # fmt: skip
+            warnings.warn(f"Error detected in {node.name()}. {known}", UserWarning, stacklevel=2)
+            raise
+        return found
+
+    # -- writing -------------------------------------------------------------------------------------------------
+    def write(self) -> None:
+        """Add what has arrived at the leaves, and what is retained, to `grad`; then the hooks on that."""
+        with writing:
+            if self.retained:
+                self.write_retained()
+            for leaf, ct in self.leaves:
+                leaf.accumulate(ct, self.create_graph, self.given)
+        # As in the pass itself, hooks record if it is recorded: they may update the leaf if it is not.
+        mode, STATE.enabled = STATE.enabled, self.create_graph
+        try:
+            for leaf, ct in self.leaves:
+                if leaf.hooks is not None:
+                    self.accumulated(leaf, ct)
+        finally:
+            STATE.enabled = mode
+
+    def accumulated(self, leaf: AccumulateGrad, ct: Any) -> None:
+        """The hooks of a leaf whose gradient has been added to."""
+        assert leaf.hooks is not None
+        if leaf.hooks.after:
+            self.after(leaf, (), ct)
+        for hook in list(leaf.hooks.accumulated.values()):
+            if hook(leaf.variable) is not None:
+                raise RuntimeError(located("Tensor post accumulate grad hooks should return None."))
+
+    def write_retained(self) -> None:
+        """Add what is retained to `grad`."""
+        for x, ct in self.retained:
+            old = x._grad
+            if self.create_graph:
+                x._grad = ct.clone() if old is None else old + ct
+            else:
+                x._grad = rewrap(owned(ct, self.given) if old is None else old.array + ct, None)
+
+
+def _made_at(node: Node) -> str:
+    """The user's line that made a node, if that was recorded."""
+    for frame in reversed(node.hooks.metadata.get("traceback_", ()) if node.hooks is not None else ()):
+        found = re.match(r'\s*File "(.*)", line (\d+)', frame)
+        if found and user_file(found[1]):
+            return f"{found[1]}:{found[2]}"
+    return ""
+
+
+def _called(hook: Callable[..., Any]) -> str:
+    return getattr(hook, "__name__", type(hook).__name__)
+
+
+def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Sequence[Any]:
+    """What a hook on a node returned in the place of `cts`, None for zero."""
+    if not isinstance(result, tuple):
+        raise TypeError(located(f"expected tuple, but hook returned '{type(result).__name__}'"))
+    if len(result) != len(cts):
+        raise RuntimeError(
+            located(
+                f"hook '{_called(hook)}' has returned an incorrect number of values (got {len(result)}, "
+                f"but expected {len(cts)})"
+            )
+        )
+    for ct, x in zip(map(unmasked, cts), result):
+        if ct is None and x is not None:
+            raise RuntimeError(located("can't replace a None gradient with a non-None value"))
+        if x is not None:
+            _fits(hook, ct, x)
+    return result
+
+
+def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
+    """Raise unless a hook returned a Tensor that can stand for the cotangent `ct`."""
+    if not hasattr(result, "_edge"):
+        raise TypeError(located(f"expected Variable, but hook returned '{type(result).__name__}'"))
+    if result.dtype != ct.dtype:
+        was, got = type_name(ct.dtype), type_name(result.dtype)
+        raise RuntimeError(
+            located(f"hook '{_called(hook)}' has changed the type of value (was {was}Tensor got {got}Tensor)")
+        )
+    if result.shape != ct.shape:
+        raise RuntimeError(located(f"hook '{_called(hook)}' has changed the size of value"))
+
+
+def run(
+    roots: Sequence[tuple[Any, Any]], create_graph: bool, keep: bool, wanted: Sequence[Edge] = (),
+    accumulate: bool = False,
+) -> tuple[Sweep, list[Any]]:  # fmt: skip
+    """Send cotangents along the edges `roots` and run what they reach. Returns the pass, nothing being written yet, and
+    what arrived at the `wanted` edges (None: nothing, or it is to be accumulated)."""
+    edges = [e if e.__class__ is tuple else (e, 0) for e, _ in roots]
+    recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too
+    if recording and not create_graph:
+        roots = [(e, ct if hasattr(ct, "_edge") else rewrap(ct, None)) for e, ct in roots]
+    work = Sweep(recording, keep)
+    work.given.update([id(ct) for _, ct in roots])
+    nodes = work.reachable(edges)
+    for leaf in work.waiting:
+        leaf.variable._reached()  # type: ignore[attr-defined]
+    if wanted:
+        work.restrict(nodes, wanted, accumulate)
+    mode, outer, before = STATE.enabled, STATE.sweep, traps()
+    STATE.enabled, STATE.sweep = create_graph, work
+    try:
+        set_traps(QUIET)
+        for e, (_, ct) in zip(edges, roots):
+            work.arrive(e, ct)
+        work.run(nodes)
+    finally:
+        restore_traps(before)
+        STATE.enabled, STATE.sweep = mode, outer
+    return work, [work.captured.get(e) for e in wanted]

@@ -1,0 +1,170 @@
+"""Forward mode on the tape: within a dual level, a Tensor may have a tangent, and ops give their results tangents.
+
+The tangent of a result is what the op does to the tangents of its operands (`Op.push`), computed on Tensors and so
+recorded: derivatives of a tangent, backwards, are derivatives along the tape like any other. What a node saves keeps
+its tangent too, so a backward pass within the level gives gradients with tangents.
+
+Where a Tensor is updated in place, so is its tangent, with those of all that share its memory. Outside of a level
+nothing here is called, and nothing has a tangent any more when the level has ended.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import ad
+from tracegrad.errors import located
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.shape.linear import broadcast_to, cast, in_dtype, zeros_like
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.composite_trace import Recipe
+from tracegrad.torch.tape.recording.node import Dual, next_number
+
+__all__ = [
+    "Level", "converted", "mapped", "paused", "protect", "pushed", "pushed_through", "set_tangent", "tangent_of",
+]  # fmt: skip
+
+
+class Level:
+    """A dual level: the tangents that there are, and the number of nodes when the last of them was computed."""
+
+    def __init__(self) -> None:
+        self.duals: weakref.WeakSet[Dual] = weakref.WeakSet()
+        self.last = 0
+
+    def end(self) -> None:
+        """Forget all tangents."""
+        for dual in self.duals:
+            dual.tangent = None
+
+
+class paused:
+    """A context without tangents, in which they are computed."""
+
+    def __enter__(self) -> None:
+        inside = None, STATE.inference or STATE.watching or STATE.saving != ()
+        self.before = STATE.level, STATE.unusual
+        STATE.level, STATE.unusual = inside
+
+    def __exit__(self, *_: object) -> None:
+        STATE.level, STATE.unusual = self.before
+
+
+def tangent_of(x: Any) -> Any:
+    """The tangent of a value, or None."""
+    dual = getattr(x, "_dual", None)
+    return None if dual is None else dual.tangent
+
+
+def set_tangent(x: Any, tangent: Any, root: bool = False) -> None:
+    """Give `x` a tangent, or none; RuntimeError for one of another shape."""
+    if tangent is None:
+        x._dual = None
+        return
+    if tangent.shape != x.shape:
+        raise RuntimeError(
+            located(
+                "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+                f"not supported. Tensor is of size {list(x.shape)} while the given forward gradient is of size "
+                f"{list(tangent.shape)}."
+            )
+        )
+    x._dual = Dual(tangent, root)
+
+
+# -- ops -----------------------------------------------------------------------------------------------------------
+def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, node: Any) -> None:
+    """Give the results of an op (one, or a tuple), and what their `node` saved, the tangents that follow from those of
+    its operands."""
+    tangents = [tangent_of(x) for x in operands]
+    if all(t is None for t in tangents) or STATE.inference:
+        return
+    STATE.level.last = next_number()
+    with paused():
+        if op.steps:
+            found: Any = zeros_like(outs)
+        else:
+            given = tuple([t if op.differentiable_in(k) else None for k, t in enumerate(tangents)])
+            if isinstance(op, Elementwise):
+                given = tuple([None if t is None else _spread(t, outs) for t in given])
+            found = op.push(given, outs, tuple(operands), params)
+    several = outs.__class__ is tuple
+    for out, t in zip(outs if several else (outs,), found if several else (found,)):
+        if t is not None and out.dtype.kind in "fc":
+            _give(out, t, tangents)
+    if node is not None:
+        node.move(outs if several else (outs,))
+
+
+def _spread(t: Any, out: Any) -> Any:
+    """The tangent of an operand of an elementwise op, broadcast and promoted as the operand is."""
+    dtype = np.result_type(t.dtype, out.dtype)
+    t = t if t.dtype == dtype else cast(t, dtype=dtype.name)
+    return t if t.shape == out.shape else broadcast_to(t, shape=out.shape)
+
+
+def _give(out: Any, t: Any, tangents: Sequence[Any]) -> None:
+    """Set a computed tangent; one that is another's is copied, unless `out` shares the memory of the operand too."""
+    with paused():
+        if not hasattr(t, "_edge"):
+            t = out._lift(t)
+        t = t if t.dtype == out.dtype else in_dtype(t, out.dtype)
+        t = t if t.shape == out.shape else broadcast_to(t, shape=out.shape)
+        if out._base is None and (t._base is not None or any(t is other for other in tangents)):
+            t = t.clone()
+    set_tangent(out, t)
+
+
+def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -> None:
+    """As `pushed`, of a function of several ops: they are applied once more, to Tensors."""
+    tangents: dict[Any, Any] = {id(x): t for x in inputs if (t := tangent_of(x)) is not None}
+    if not tangents:
+        return
+    with paused():
+        values: list[Any] = list(recipe.template[: len(recipe.specs)])
+        for k, x in zip(recipe.inputs, inputs):
+            values[k] = x
+        recipe.repeat(values, range(len(recipe.steps)))
+        found = ad.forward_sweep(recipe.tape(values), tangents)
+    for (slot, smooth), out in zip(recipe.outputs, outs):
+        t = found.get(id(values[slot]))
+        if smooth and t is not None:
+            _give(out, t, list(tangents.values()))
+
+
+def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -> None:
+    """Give `outs`, which `parts` are of `x`, the same parts of its tangent."""
+    t = tangent_of(x)
+    if t is not None:
+        with paused():
+            found = [part(t) for part in parts]
+        for out, part in zip(outs, found):
+            set_tangent(out, part)
+
+
+# -- updates in place ------------------------------------------------------------------------------------------------
+def protect(new: Any, x: Any) -> None:
+    """`x` is going to be overwritten by `new`: what the computation of the tangent of that saved of `x` is copied."""
+    t = tangent_of(new)
+    nodes, seen = [] if t is None else [t.grad_fn], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen and node.number > STATE.level.last:
+            seen.add(node)
+            node.protect(x)
+            nodes += [e[0] if e.__class__ is tuple else e for e in node.edges if e]
+
+
+def converted(value: Any, new: Any) -> None:
+    """Give `value`, which is `new` broadcast and converted, its tangent."""
+    t = tangent_of(new)
+    if t is not None:
+        with paused():
+            t = t if t.dtype == value.dtype else in_dtype(t, value.dtype)
+            t = t if t.shape == value.shape else broadcast_to(t, shape=value.shape)
+        set_tangent(value, t)

@@ -1,0 +1,293 @@
+"""The engine: derivatives along the tape, as results or added to `grad`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import name_of
+from tracegrad.errors import located
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, full, reshape
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.backward.backward_pass import Edge, Sweep, run
+from tracegrad.torch.tape.backward.batched_grad import Batched
+from tracegrad.torch.tape.recording.node import AccumulateGrad, GradientEdge, Spec, owned, rewrap, writing
+
+__all__ = ["Edge", "Sweep", "backward", "edge_of", "grad", "run"]
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add the derivative of the sum of `tensors`, weighted by `grad_tensors`, to the `grad` of the leaves.
+
+    Only to that of `inputs`, if given, which retain it where they are no leaves. Scalars need no weight. Without
+    `retain_graph` (by default `create_graph`), what the tape saved is freed; with `create_graph`, the gradients are
+    recorded and can be differentiated.
+
+    Raises RuntimeError for tensors that do not require grad, weights of another shape, no weight for a tensor that is
+    not a scalar, and a tape that has been freed or whose values were updated in place.
+    """
+    outs = _listed(tensors)
+    ins = None if inputs is None else _listed(inputs)
+    if ins is not None and not ins:
+        raise RuntimeError(located("`inputs` argument to `backward()` cannot be empty."))
+    keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
+    roots = _roots(outs, _weights(outs, grad_tensors), create_graph)
+    if create_graph:
+        warnings.warn(located(_CYCLE), UserWarning, stacklevel=2)
+    if ins is None:
+        work, _ = run(roots, create_graph, keep)
+        work.write()
+        return
+    for x in ins:
+        if not isinstance(x, GradientEdge) and not x.is_leaf:
+            x.retain_grad()
+    work, _ = run(roots, create_graph, keep, [edge_of(x) for x in ins], accumulate=True)
+    work.write()
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The derivatives of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`.
+
+    With `create_graph` they are recorded, so that derivatives of any order can be taken. An input that the outputs do
+    not depend on raises RuntimeError, or gives None with `allow_unused`, or zeros with `materialize_grads`. With
+    `is_grads_batched`, `grad_outputs` have one more axis in front, and so has the result. `only_inputs` means nothing,
+    as in PyTorch.
+
+    >>> from tracegrad import tensor
+    >>> x = tensor(3.0, requires_grad=True)
+    >>> (g,) = grad(x * x * x, x, create_graph=True)
+    >>> g, grad(g, x)
+    (tensor(27., grad_fn=<AddBackward0>), (tensor(18.),))
+    """
+    outs, ins = _listed(outputs), _listed(inputs)
+    if not ins:
+        raise RuntimeError(located("`inputs` argument to `grad()` cannot be empty."))
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            located(
+                "Expected allow_unused to be True or not passed when materialize_grads=True, "
+                "but got: allow_unused=False."
+            )
+        )
+    if is_grads_batched:
+        return _batched(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    edges = [edge_of(x) for x in ins]
+    keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
+    roots = _roots(outs, _weights(outs, grad_outputs), create_graph)
+    work, found = run(roots, create_graph, keep, edges)
+    with writing:
+        work.write_retained()
+    blank = _Blank(allow_unused, materialize_grads, create_graph)
+    return tuple([_found(i, x, ct, blank, work.given) for i, (x, ct) in enumerate(zip(ins, found))])
+
+
+def _batched(
+    outs: Sequence[Any], ins: Sequence[Any], grad_outputs: Any, retain_graph: Any, create_graph: bool,
+    allow_unused: Any, materialize: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """One pass for all the weights; where the tape runs code of others, that code knows no batches, one for each."""
+    weights = _listed(grad_outputs)
+    for i, (x, w) in enumerate(zip(outs, weights)):
+        like = _like(x)
+        if w is not None and like is not None and w.shape[1:] != like.shape:
+            raise RuntimeError(
+                located(
+                    "If `is_grads_batched=True`, the first dimension of each grad_output counts the gradients, and the "
+                    f"others match the output: grad_output[{i}] has a shape of {_size(w)} and output[{i}] has a shape "
+                    f"of {_size(like)}."
+                )
+            )
+    size = min(w.shape[0] for w in weights if w is not None)
+    options = create_graph, allow_unused, materialize
+    if size and _takes_batches(outs):
+        return _in_one_pass(outs, ins, weights, size, create_graph if retain_graph is None else retain_graph, *options)
+    rows = []
+    for k in range(size):
+        keep = True if k < size - 1 else retain_graph
+        some = [None if w is None else w[k] for w in weights]
+        rows.append(grad(outs, ins, some, keep, create_graph, True, allow_unused, False, materialize))
+    if not rows:
+        return tuple([rewrap(full(shape=(0, *x.shape), value=0.0, dtype=x.dtype.name), None) for x in ins])
+    return tuple([None if column[0] is None else _stacked(column) for column in zip(*rows)])
+
+
+def _takes_batches(outs: Sequence[Any]) -> bool:
+    """Whether all nodes behind these Tensors take batches of cotangents, and no hook sees them."""
+    roots = [edge_of(x)[0] for x in outs]
+    nodes = Sweep(False, True).reachable([(node, 0) for node in roots])
+    return not STATE.watching and all(node.batches and node.hooks is None for node in (*nodes, *roots))
+
+
+def _in_one_pass(
+    outs: Sequence[Any], ins: Sequence[Any], weights: Sequence[Any], size: int, keep: bool, create_graph: bool,
+    allow_unused: Any, materialize: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    edges = [edge_of(x) for x in ins]
+    roots = []
+    for i, (x, w) in enumerate(zip(outs, _weights(outs, weights))):
+        like = _like(x)
+        if w is None:
+            one = _one(like)
+            roots.append((edge_of(x), rewrap(one, None) if create_graph else one))
+        else:
+            weight = _weight(i, None if like is None else Spec((size, *like.shape), like.dtype), w[:size])
+            roots.append((edge_of(x), Batched(weight if create_graph else weight._snapshot())))
+    _, found = run(roots, create_graph, keep, edges)
+    batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in found]
+    like = [x if (one := _like(x)) is None else Spec((size, *one.shape), one.dtype) for x in ins]
+    blank = _Blank(allow_unused, materialize, create_graph)
+    return tuple([_found(i, x, ct, blank, set()) for i, (x, ct) in enumerate(zip(like, batches))])
+
+
+def _like(x: Any) -> Any:
+    """What has the shape and dtype of an output, if that is known of an edge."""
+    return x.spec if isinstance(x, GradientEdge) else x
+
+
+def _repeated(x: Any, size: int) -> Any:
+    return broadcast_to(x, shape=(size, *x.shape))
+
+
+def _stacked(column: Sequence[Any]) -> Any:
+    return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in column], axis=0)
+
+
+class _Blank(NamedTuple):
+    """What an input that nothing arrives at gives: None, zeros (differentiable if `recorded`), or an error."""
+
+    allowed: Any
+    zeros: bool
+    recorded: bool
+
+
+def _found(i: int, x: Any, ct: Any, blank: _Blank, given: set[int]) -> Any:
+    if ct is not None:
+        return ct if hasattr(ct, "_edge") else rewrap(owned(ct, given), None)
+    if blank.zeros:
+        if isinstance(x, GradientEdge):
+            text = "materialize_grads cannot be used when the given input is a GradientEdge"
+            raise RuntimeError(located(text))
+        zeros = rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
+        return zeros.requires_grad_() if blank.recorded and zeros.dtype.kind in "fc" else zeros
+    if not blank.allowed:
+        raise RuntimeError(
+            located(
+                f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
+            )
+        )
+    return None
+
+
+def _listed(x: Any) -> list[Any]:
+    """One or several Tensors or edges as a list."""
+    several = isinstance(x, tuple | list) and not isinstance(x, GradientEdge)
+    return list(x) if several or hasattr(x, "__next__") else [x]
+
+
+def edge_of(x: Any) -> Edge:
+    """The edge that a cotangent of `x`, a Tensor or a `GradientEdge`, arrives along."""
+    if isinstance(x, GradientEdge):
+        return x.node, x.output_nr
+    if not x.requires_grad:
+        raise RuntimeError(located("One of the differentiated Tensors does not require grad"))
+    e = x._edge_of() or AccumulateGrad(x, None)
+    return e if e.__class__ is tuple else (e, 0)
+
+
+def _weights(outs: Sequence[Any], weights: Any) -> list[Any]:
+    given = [None] * len(outs) if weights is None else _listed(weights)
+    if len(given) != len(outs):
+        raise RuntimeError(located(f"got {len(outs)} tensors and {len(given)} gradients"))
+    return given
+
+
+def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> list[tuple[Any, Any]]:
+    """Where the pass begins: the edges of the outputs, and their cotangents."""
+    roots: list[tuple[Any, Any]] = []
+    like: Any
+    for i, (x, ct) in enumerate(zip(outs, weights)):
+        if isinstance(x, GradientEdge):
+            edge, like = (x.node, x.output_nr), x.spec
+        elif not isinstance(x, Carrier):
+            raise TypeError(located(f"expected Tensors, but element {i} of tensors is of type {type(x).__name__}"))
+        elif not x._requires:  # type: ignore[attr-defined]
+            raise RuntimeError(located(f"element {i} of tensors does not require grad and does not have a grad_fn"))
+        else:
+            edge, like = x._edge_of(), x  # type: ignore[attr-defined]
+        if ct is None:
+            one = _one(like)
+            roots.append((edge, rewrap(one, None) if create_graph else one))
+        else:
+            weight = _weight(i, like, ct)
+            roots.append((edge, weight if create_graph else weight._snapshot()))
+    return roots
+
+
+def _one(x: Any) -> Any:
+    """The cotangent of a scalar that no other is given for, as an array."""
+    if x is None or math.prod(x.shape) != 1:
+        raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))
+    if x.dtype.kind == "c":
+        raise RuntimeError(located(f"grad can be implicitly created only for real scalar outputs but got {x.dtype}"))
+    if isinstance(getattr(x, "array", None), np.ndarray):
+        return np.ones(x.shape, x.dtype) if x.shape else np.array(1, x.dtype)
+    return full(shape=x.shape, value=1.0, dtype=name_of(x.dtype))
+
+
+def _weight(i: int, x: Any, ct: Any) -> Any:
+    """The cotangent `ct` of `x` as a Tensor."""
+    if not hasattr(ct, "_edge"):
+        if not isinstance(ct, np.ndarray | np.generic | Carrier):
+            raise TypeError(located(f"gradients can be either Tensors or None, but got {type(ct).__name__}"))
+        ct = rewrap(ct if isinstance(ct, Carrier) else np.asarray(ct), None)
+    if x is None:
+        return ct
+    if ct.shape != x.shape:
+        raise RuntimeError(
+            located(
+                f"Mismatch in shape: grad_output[{i}] has a shape of {_size(ct)} "
+                f"and output[{i}] has a shape of {_size(x)}."
+            )
+        )
+    if ct.dtype != x.dtype and "c" in (ct.dtype.kind, x.dtype.kind):
+        raise RuntimeError(
+            located(
+                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+                f"dtype: grad_output[{i}] has a dtype of {ct.dtype} and output[{i}] has a dtype of {x.dtype}."
+            )
+        )
+    return ct if ct.dtype == x.dtype else cast(ct, dtype=x.dtype.name)
+
+
+def _size(x: Any) -> str:
+    return str(tuple(x.shape))
+
+
+_CYCLE = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
+    "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you "
+    "have to use this function, make sure to reset the .grad fields of your parameters to None after use to break the "
+    "cycle and avoid the leak."
+)

@@ -1,0 +1,173 @@
+"""Derivatives of functions on the tape: what the transforms do with Tensors, and where a trace does not know how.
+
+`eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is taken with respect to this
+use of them and no other: nested derivatives do not confuse their perturbations. Inside of another eager derivative
+everything it returns stays on the tape; outermost it returns ndarrays, and Tensors for Tensors, which have a tape if
+anything from outside that requires grad has a part in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.errors import READ_ONLY, DTypeError, located, uncaught
+from tracegrad.ops.core.memory_order import with_strides_of
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape.linear import fresh
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors.tensor import TapeArray, Tensor, WeakArray
+from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
+
+__all__ = ["eager_vjp", "leads_out", "nodes_behind"]
+
+Pullback = Callable[[Sequence[Any]], list[Any]]
+
+
+def eager_vjp(
+    fn: Callable[..., Sequence[Any]], primals: Sequence[Any], wrt: Sequence[int] | None = None
+) -> tuple[list[Any], Pullback]:
+    """The flat outputs of `fn` and a function from their cotangents to those of the primals `wrt`.
+
+    Primals are ndarrays, Tensors and Python numbers; those in `wrt` (all by default) must be floating, or a
+    `DTypeError` is raised, and are Tensors inside of `fn`. A cotangent may be None, which stands for zero. The function
+    for cotangents may be called more than once.
+
+    >>> outputs, pullback = eager_vjp(lambda x, y: [x * y], [np.array([1.0, 2.0]), 3.0])
+    >>> outputs, pullback([np.array([1.0, 1.0])])
+    ([array([3., 6.])], [array([3., 3.]), np.float64(3.0)])
+    """
+    places = range(len(primals)) if wrt is None else wrt
+    inside, updated = list(primals), []
+    stays = _stays_on_tape(primals)
+    inputs = [_input(i, primals[i]) for i in places]
+    mode, STATE.enabled = STATE.enabled, True
+    try:
+        for i, given in zip(places, inputs):
+            inside[i] = given
+            if given.shape and not given.weak:  # which `fn` may update
+                inside[i] = _alias_of(given, primals[i])
+                updated.append((inside[i], primals[i]))
+        STATE.depth += 1
+        try:
+            with uncaught():
+                outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
+        finally:
+            STATE.depth -= 1
+    finally:
+        STATE.enabled = mode
+        for x, primal in updated:
+            if x._counter[0]:
+                primal._assign(x) if isinstance(primal, Recorded) else np.copyto(primal, x.array)
+    for x in inputs:
+        x._inner = True  # type: ignore[attr-defined]
+
+    def pullback(cotangents: Sequence[Any]) -> list[Any]:
+        keep = stays or _stays_on_tape(cotangents)
+        found = _pull(outputs, inputs, cotangents, create_graph=keep)
+        return [_answer(ct, keep) for ct in found]
+
+    return [_answer(x, stays) for x in outputs], pullback
+
+
+def _stays_on_tape(values: Sequence[Any]) -> bool:
+    return STATE.depth > 0 or any(isinstance(x, Recorded) for x in values)
+
+
+def _input(i: int, primal: Any) -> Recorded:
+    """A value of its own that is `primal`, and leads back to it if it is on a tape."""
+    if isinstance(primal, Recorded):
+        source = primal
+    elif type(primal) in LITERALS:
+        source = WeakArray(np.asarray(primal))
+    else:
+        source = TapeArray(np.asarray(primal))
+    if source.dtype.kind not in "fc":
+        raise DTypeError(located(f"derivatives need floating inputs, argument {i} has dtype {source.dtype}"))
+    # In a region of a trace, what stands for a value from outside leads nowhere: the region as a whole leads back.
+    alias: Recorded = fresh(source, tag=0) if source.requires_grad else source
+    if not alias.requires_grad:
+        source = alias
+        alias = source._like(source._snapshot())
+        alias._requires = True
+    if source.weak:
+        alias.__class__ = WeakArray
+    return alias
+
+
+def _alias_of(x: Recorded, primal: Any) -> Any:
+    """What a function gets for its argument `x`: it may be updated in place, as `primal` may."""
+    alias: Any = fresh(x, tag=0)
+    alias.__class__ = x.__class__
+    if isinstance(x.array, np.ndarray) and x.array.strides != alias.array.strides:
+        alias.array = with_strides_of(x.array)
+    if isinstance(primal, np.ndarray) and not primal.flags.writeable:
+        alias._frozen = READ_ONLY
+    return alias
+
+
+def _output(x: Any) -> Recorded:
+    return TapeArray(np.asarray(x))
+
+
+def _pull(
+    outputs: Sequence[Recorded], inputs: Sequence[Recorded], cotangents: Sequence[Any], create_graph: bool
+) -> list[Any]:
+    pairs = [(x, _cotangent(x, ct)) for x, ct in zip(outputs, cotangents) if ct is not None and x.requires_grad]
+    if not pairs:
+        return [_of_face(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
+    outs, cts = zip(*pairs)
+    found = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+    return [_of_face(x, ct) for x, ct in zip(inputs, found)]
+
+
+def _of_face(x: Recorded, found: Any) -> Any:
+    """`found`, a Tensor of the engine, with the methods that `x` has; in a trace, what is computed there."""
+    if isinstance(found, TracedTensor):
+        return found
+    out = x._like(found.array)
+    out._requires, out._edge = found._requires, found._edge_of()
+    return out
+
+
+def _cotangent(x: Recorded, ct: Any) -> Any:
+    if isinstance(ct, Carrier):
+        if isinstance(ct, Recorded):
+            return ct
+        return TracedTensor(ct) if isinstance(x, Tensor) and not isinstance(x, TracedTensor) else x._lift(ct)
+    array = np.asarray(ct, x.dtype)
+    return x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
+
+
+def _answer(x: Recorded, stays: bool) -> Any:
+    """A carrier where the tape goes on, without a tape in `no_grad`; else an ndarray, or a NumPy scalar for no axes."""
+    if not stays:
+        return x.array[()] if not x.shape else x.array
+    if not STATE.enabled:  # around the derivative: its own tape is recorded all the same
+        return x._like(x.array)
+    return x if STATE.depth or not x.requires_grad or leads_out(x) else x._like(x.array)
+
+
+def nodes_behind(x: Recorded) -> set[Any]:
+    """The nodes that the tape of `x` leads to."""
+    edges, seen = [x._edge_of()], set()
+    while edges:
+        edge = edges.pop()
+        node = edge[0] if isinstance(edge, tuple) else edge
+        if node and node not in seen:
+            seen.add(node)
+            edges.extend(node.edges)
+    return seen
+
+
+def leads_out(x: Recorded) -> bool:
+    """Whether the tape of `x` ends at anything but the inputs of functions that have been differentiated."""
+    # A node that nothing is behind is a leaf, or the tape outside of a trace.
+    return any(
+        not node.edges and not getattr(getattr(node, "variable", None), "_inner", False) for node in nodes_behind(x)
+    )

@@ -1,0 +1,258 @@
+"""The node of a function of several ops: one operation to users, a small tape of its own inside (`recipe`).
+
+The backward pass sweeps what was written down, by the sweep that the compiler uses too; where it is itself recorded,
+the ops are applied again to Tensors. A function whose ops only select parts of one array puts the cotangents into their
+places at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracegrad import ad
+from tracegrad.errors import located
+from tracegrad.ops.core.op import Carrier, Op
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.composite_trace import Recipe
+from tracegrad.torch.tape.recording.node import (
+    RELEASED,
+    SECOND_TIME,
+    Masked,
+    Moving,
+    Node,
+    Spec,
+    added,
+    next_number,
+    rewrap,
+    unmasked,
+)
+from tracegrad.torch.tape.recording.node_names import saved_names, saved_options, saved_result
+from tracegrad.torch.tape.recording.op_node import tied
+from tracegrad.torch.tape.recording.saved_results import BENT, KEEP_ANSWERS
+from tracegrad.torch.tape.recording.saved_tensor import Packed, Saved, kept
+
+__all__ = ["CompositeNode", "composite_class"]
+
+_ndarray = np.ndarray
+_NONE: Mapping[int, Op] = {}
+
+
+class CompositeNode(Node):
+    """What a function of several ops leaves on the tape.
+
+    `values` are those that its recipe keeps, by slot, and a `Spec` where nothing was kept. `checks`: what has to stay
+    as it is, the edge to what made it (a number for an output of this node), and whether a plain pass reads it too.
+    `options` are what the function was told by name.
+    """
+
+    __slots__ = ("checks", "options", "packed", "recipe", "values")
+    batches = True
+    several = True
+    # Whether a recorded derivative depends on the first output, as PyTorch has it.
+    keeps_answer = False
+    # Whether it counts as computed from the first input, though it depends on that by steps alone.
+    bends = False
+    recipe: Recipe
+    values: Any
+    checks: list[tuple[Saved, Any, bool]]
+    packed: bool
+
+    def __init__(self, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any], options: dict[str, Any]):
+        self.hooks, self.recipe, self.options, self.packed = None, recipe, options, False
+        edges = []
+        for x, smooth in zip(tensors, recipe.smooth):
+            edges.append((x._edge or x._source()) if x._requires else None if smooth else False)
+        self.edges = tuple(edges)
+        self.number = next_number()  # after the node of a view that is made anew
+        self.checks = [(kept(tensors[n], values[k]), edges[n], plain) for n, k, plain in recipe.watched]
+        kept_values: list[Any] = recipe.specs.copy()
+        for k in recipe.keeps:
+            kept_values[k] = values[k]
+        if self.keeps_answer:
+            kept_values[recipe.outputs[0][0]] = values[recipe.outputs[0][0]]
+        if STATE.level is not None:
+            for x, k in zip(tensors, recipe.inputs):
+                if x._dual is not None:
+                    kept_values[k] = Moving(values[k], x._dual)
+        self.values = kept_values
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many outputs there are."""
+        return len(self.recipe.outputs)
+
+    def guard(self, tensors: Sequence[Any]) -> None:
+        """Check from now on that the Tensors that were made of the outputs stay as they are, where that matters."""
+        for k in {0, *self.recipe.guarded} if self.keeps_answer else self.recipe.guarded:
+            if tensors[k]._base is None:
+                self.checks.append((kept(tensors[k], tensors[k].array), k, True))
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        values = self._values(recording)
+        if recording:
+            inputs: set[int] = set()
+            for k, e in zip(self.recipe.inputs, self.edges):
+                x = rewrap(values[k], e)
+                # A leaf that is two of the inputs is one Tensor: what one of them gets is not for the other.
+                values[k] = x._alias() if id(x) in inputs else x
+                inputs.add(id(x))
+            for (_, k, _), (saved, _, _) in zip(self.recipe.watched, self.checks):
+                values[k] = saved.sharing(values[k])
+            self.recipe.repeat(values)
+            found = self._swept(values, cts, self._tied(values) if self.keeps_answer else {})
+            return (
+                [tied(found[0], self.edges[0], self.recipe.specs[self.recipe.inputs[0]]), *found[1:]]
+                if self.bends
+                else found
+            )
+        placed = self._placed(cts) if self.recipe.selects else None
+        return self._swept(values, cts) if placed is None else [placed]
+
+    def _values(self, recording: bool) -> list[Any]:
+        """The values, unpacked and found to be as they were."""
+        if self.values is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        for saved, edge, plain in self.checks:
+            if (plain or recording) and saved.counter[0] != saved.version:
+                own = edge.__class__ is int
+                raise saved.modified((self, edge) if own else edge, () if own else saved.counter)
+        values = [x() if x.__class__ is Packed else x for x in self.values]
+        if STATE.level is None:
+            values = [x.array if x.__class__ is Moving else x for x in values]
+        if self.packed and not recording:
+            self.recipe.repeat(values)
+        return values
+
+    def _tied(self, values: list[Any]) -> dict[int, Op]:
+        """Put the answer as a Tensor into the place of what the rules read of it, and name the ops whose twins do."""
+        answer = self.recipe.outputs[0][0]
+        array = self.values[answer]
+        if STATE.level is not None or self.packed or array.dtype.kind != "f":
+            return {}
+        values[answer] = rewrap(array, (self, 0))
+        for saved, k, _ in self.checks:
+            if k == 0 and k.__class__ is int:
+                saved.sharing(values[answer])
+        return self.recipe.tie(values, answer)
+
+    def _swept(self, values: Sequence[Any], cts: Any, twins: Mapping[int, Op] = _NONE) -> list[Any]:
+        recipe = self.recipe
+        tape = recipe.tape(values, twins)
+        inputs = [values[k] for k in recipe.inputs]
+        receivers = ad.receivers(tape, [x for x, e in zip(inputs, self.edges) if e])
+        seeds: dict[Any, Any] = {}
+        masks: dict[Any, Any] = {}
+        for (slot, _), ct in zip(recipe.outputs, cts):
+            if ct is not None:
+                k = id(values[slot])
+                masks[k] = ct.mask if ct.__class__ is Masked and k not in seeds else None
+                seeds[k] = added(seeds[k], unmasked(ct)) if k in seeds else unmasked(ct)
+        found = ad.reverse_sweep(tape, receivers, seeds, masks=masks)
+        return [_with_mask(found.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
+
+    def _placed(self, cts: Sequence[Any]) -> Any:
+        """The cotangent of the input, the outputs being parts of it: theirs, each in its place; else None."""
+        if not all(ct is None or isinstance(ct, _ndarray | np.generic) for ct in cts):
+            return None
+        recipe = self.recipe
+        source = self.values[recipe.inputs[0]]
+        total = np.zeros(source.shape, source.dtype)
+        for (output, _), ct in zip(recipe.outputs, cts):
+            if ct is not None:
+                steps = recipe.path(recipe.inputs[0], output)
+                if steps is None:
+                    return None
+                place = total
+                for op, params in steps:
+                    place = op.impl(place, **params)
+                if not np.may_share_memory(place, total):
+                    return None
+                place += ct
+        return total
+
+    def release(self) -> None:
+        if self.checks or self.packed:
+            self.values, self.checks = RELEASED, []
+
+    def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        """Keep what `pack` makes of the inputs, and no other array: the others are computed again."""
+        packed = [x if x.__class__ is Spec else Spec(x.shape, x.dtype) for x in self.values]
+        for k, e in zip(self.recipe.inputs, self.edges):
+            if self.values[k].__class__ is not Spec:
+                packed[k] = Packed(rewrap(self.values[k], e), pack, unpack)  # type: ignore[call-overload]
+        for k, x in self.recipe.constants:
+            packed[k] = x
+        self.values, self.checks, self.packed = packed, [], True
+
+    def protect(self, x: Any) -> None:
+        if self.values is RELEASED:
+            return
+        array = x.array
+        copies: dict[int, Any] = {}
+
+        def safe(x: Any) -> Any:
+            if x.__class__ is Packed:
+                x.protect(array)
+            elif x.__class__ is Moving and isinstance(array, _ndarray) and np.may_share_memory(x.array, array):
+                return copies.setdefault(id(x), x.copied())
+            elif isinstance(x, _ndarray) and isinstance(array, _ndarray) and np.may_share_memory(x, array):
+                return copies.setdefault(id(x), x.copy())
+            elif x is array:  # a value of a trace
+                return copies.setdefault(id(x), x._alias())
+            return x
+
+        self.values = [safe(v) for v in self.values]
+        self.checks = [c for c in self.checks if c[0].counter is not x._counter]
+
+    # -- what users see ----------------------------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        found = self._attributes() if name.startswith("_saved_") else {}
+        if name not in found:
+            raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
+        return found[name]()
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(self._attributes() if self.values is not RELEASED else ())]
+
+    def _attributes(self) -> dict[str, Callable[[], Any]]:
+        """What is saved under which name, as functions that give it."""
+        name, values, recipe = self.name(), self._values(True), self.recipe
+        if self.packed:
+            recipe.repeat(values)
+        inputs, outputs = [values[k] for k in recipe.inputs], [values[k] for k, _ in recipe.outputs]
+        params = {k: v for _, _, given, _ in recipe.steps for k, v in given.items() if k in ("axes", "axis")}
+        options = saved_options(name, {**params, **self.options}, inputs[0].shape, outputs[0].shape)
+        found: dict[str, Callable[[], Any]] = {
+            f"_saved_{k}": partial(_same, v) for k, v in options.items() if not isinstance(v, Carrier | _ndarray)
+        }
+        for called, x, e in zip(saved_names(name, len(inputs)), inputs, self.edges):
+            if x.__class__ is not Spec:
+                found[f"_saved_{called}"] = partial(rewrap, x, e)
+        for k, x in enumerate(outputs):
+            if x.__class__ is not Spec:
+                found[f"_saved_{saved_result(k, self.count, x.dtype)}"] = partial(rewrap, x, (self, k))
+        return found
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _with_mask(ct: Any, mask: Any) -> Any:
+    return ct if ct is None or mask is None else Masked(ct, mask)
+
+
+_CLASSES: dict[str, type[CompositeNode]] = {}
+
+
+def composite_class(name: str) -> type[CompositeNode]:
+    """The class of the nodes called `name`."""
+    found = _CLASSES.get(name)
+    if found is None:
+        traits = {"keeps_answer": name in KEEP_ANSWERS, "bends": name in BENT}
+        found = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": (), **traits})
+    return found

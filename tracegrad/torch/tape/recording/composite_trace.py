@@ -1,0 +1,442 @@
+"""What a function of several ops does, written down once and done again for other values.
+
+`written` runs the function on *parts*, which compute and write down the ops. What was written down is a *recipe*: which
+op is applied to which *slots* (the inputs, and the answers so far), and what follows for the backward pass. For arrays
+of other values the same function does the same, so the recipe is kept, and the next call with equal shapes, dtypes and
+options runs the ops alone: `mse_loss(x, y)` is `subtract`, `square` and `mean`, of which the node keeps the difference.
+Not where the function looked at values, drew random numbers, or was given what cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from tracegrad import ad
+from tracegrad.avals import LITERALS, Size, is_literal
+from tracegrad.errors import ShapeError
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops.core.dispatch import Holder
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.elementwise.table import where
+from tracegrad.ops.shape.linear import reshape
+from tracegrad.torch.functions.core.dims import as_pytorchs
+from tracegrad.torch.functions.core.generator import drawn
+from tracegrad.torch.functions.core.promotion import common_dtype, in_one_dtype
+from tracegrad.torch.modes import DEFAULT
+from tracegrad.torch.tape.recording.generated_vjps import needs_of
+from tracegrad.torch.tape.recording.node import Spec
+from tracegrad.torch.tape.recording.saved_results import twin_of
+from tracegrad.torch.tape.recording.saved_tensor import copy_of_borrowed, own
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+__all__ = ["RECIPES", "Part", "Recipe", "any_requires", "key_of", "remember", "written"]
+
+_ndarray, _asarray = np.ndarray, np.asarray
+_NONE: Mapping[int, Op] = {}
+
+Step = tuple[Op, tuple[Any, ...], dict[str, Any], Any]
+
+
+class Slot(int):
+    """The number of a slot, in the place of an operand."""
+
+    __slots__ = ()
+
+
+# -- writing a recipe down ---------------------------------------------------------------------------------------------
+class Writing:
+    """The ops that a function has applied so far, the Tensors that it was applied to, and all values by slot."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Any] = []
+        self.values: list[Any] = []
+        self.parts: dict[int, Part] = {}
+        self.inputs: list[int] = []
+        self.constants: list[int] = []
+        self.steps: list[Step] = []
+        # Whether all that the function did follows from its arguments, as far as a key knows them.
+        self.repeats = True
+        self.drawn = drawn[0]
+        # Whether a Tensor is among the inputs, whose promotion is PyTorch's.
+        self.as_pytorch = False
+
+    def part(self, tensor: Any) -> Part:
+        """The part that stands for a Tensor."""
+        found = self.parts.get(id(tensor))
+        self.as_pytorch = self.as_pytorch or tensor.common_dtype is not None
+        if found is None:
+            own(tensor)
+            array = tensor._snapshot()
+            found = Part(self, array.view() if isinstance(array, _ndarray) else array)
+            found.weak = tensor.weak
+            self.parts[id(tensor)] = found
+            self.tensors.append(tensor)
+            self.inputs.append(found.slot)
+            # A Tensor that is no argument, or one that is two of them.
+            self.repeats = self.repeats and not self.steps
+        else:
+            self.repeats = self.repeats and bool(self.steps)
+        return found
+
+    def constant(self, array: Any) -> Part:
+        """A part for an array that is none of the Tensors, as it is now."""
+        part = Part(self, array if isinstance(array, Carrier) else copy_of_borrowed(_asarray(array)))
+        self.constants.append(part.slot)
+        return part
+
+    def as_parts(self, x: Any) -> Any:
+        """`x` with parts for the Tensors in it."""
+        if hasattr(x, "_snapshot"):
+            return self.part(x)
+        if type(x) in (list, tuple):
+            return type(x)([self.as_parts(v) for v in x])
+        return x
+
+    def slot_of(self, x: Any) -> int:
+        """The slot of a result of the function."""
+        if hasattr(x, "_snapshot"):
+            return self.part(x).slot
+        return x.slot if isinstance(x, Part) else self.constant(x).slot
+
+    def close(self) -> None:
+        """The function has returned: let go of everything."""
+        self.tensors, self.values = [], []
+        self.parts.clear()
+
+
+class Part(ArrayMethods, Holder):
+    """An array inside a function of several ops."""
+
+    __slots__ = ("array", "slot", "weak", "writing")
+    level = Level.PART
+    _concrete_masks = True
+    weak: bool
+
+    def __init__(self, writing: Writing, array: Any):
+        self.writing, self.array, self.weak, self.slot = writing, array, False, Slot(len(writing.values))
+        writing.values.append(array)
+
+    @property
+    def common_dtype(self) -> Any:
+        return common_dtype if self.writing.as_pytorch else None
+
+    def concrete(self, asked: str) -> Any:
+        self.writing.repeats = False
+        return self.array if isinstance(self.array, _ndarray) else self.array.concrete(asked)
+
+    def _lift(self, x: Any) -> Part:
+        if isinstance(x, Part):
+            return x
+        return self.writing.part(x) if hasattr(x, "_snapshot") else self.writing.constant(x)
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        parts = tuple([x if is_literal(x) else self._lift(x) for x in operands])
+        if self.writing.as_pytorch:
+            parts = in_one_dtype(op, parts)
+        arrays = tuple([x.array if isinstance(x, Part) else x for x in parts])
+        answer = _computed(op, arrays, params)
+        several = answer.__class__ is tuple
+        results = tuple([Part(self.writing, x) for x in (answer if several else (answer,))])
+        slots = tuple([x.slot for x in results])
+        given = tuple([x.slot if isinstance(x, Part) else x for x in parts])
+        self.writing.steps.append((op, given, params, slots if several else slots[0]))
+        return results if several else results[0]
+
+
+def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The answer of `op` for arrays, all ndarrays or some of a trace. No two values are one object: the sweep tells
+    them apart by it."""
+    plain = not any(isinstance(x, Carrier) for x in arrays)
+    before = traps()
+    try:
+        set_traps(QUIET)
+        answer = op.impl(*arrays, **params) if plain else op(*arrays, **params)
+    finally:
+        restore_traps(before)
+    if answer.__class__ is tuple:
+        return tuple([_asarray(x).view() if plain else x for x in answer])
+    answer = _asarray(answer) if plain else answer
+    if any(answer is x for x in arrays):
+        answer = answer.view() if plain else answer._alias()  # type: ignore[union-attr]
+    return answer
+
+
+# -- recipes -----------------------------------------------------------------------------------------------------------
+class Recipe:
+    """What a function of several ops does, for arguments of certain shapes and dtypes.
+
+    `steps` are its ops, with slots in the place of arrays. `specs` are the shape and dtype of each slot, and `keeps`
+    the slots whose values the node keeps; `watched` are the inputs among these: their number, slot, and whether a pass
+    that is not recorded depends on them too; `guarded` are the outputs whose memory holds a value that is kept. `again`
+    are the steps that a recorded pass applies again, to have what the rules read as Tensors. For each of the `outputs`,
+    `parents` has the number of the input that it is a view of and the way to it; None for memory of its own, and a
+    number alone for what shares memory otherwise.
+    """
+
+    def __init__(self, writing: Writing, result: Any):
+        self.steps, self.inputs = writing.steps, writing.inputs
+        # The type of the several results; None if there is one.
+        self.kind: Any = type(result) if isinstance(result, tuple | list) else None
+        slots = [writing.slot_of(x) for x in (result if self.kind is not None else (result,))]
+        values = writing.values
+        self.outputs = [(k, values[k].dtype.kind in "fc") for k in slots]
+        active = [x._requires for x in writing.tensors]
+        self.smooth = [x.dtype.kind in "fc" for x in writing.tensors]
+        self.constants = [(k, values[k]) for k in writing.constants]
+        read = self._read(values, {k for k, e in zip(self.inputs, active) if e})
+        sources, again = set(read), set()
+        for n, (_, operands, _, answer) in reversed([*enumerate(self.steps)]):
+            if not sources.isdisjoint(_slots(answer)):
+                again.add(n)
+                sources.update([x for x in operands if x.__class__ is Slot])
+        self.again = frozenset(again)
+        keeps = read | {k for k in self.inputs if k in sources} | set(writing.constants)
+        self.keeps = sorted(keeps)
+        self.specs = [Spec(x.shape, x.dtype) for x in values]
+        owners = {id(_owner(values[k])) for k in read}
+        self.watched = [(n, k, id(_owner(values[k])) in owners) for n, k in enumerate(self.inputs) if k in sources]
+        made = {id(_owner(values[k])) for step in self.steps for k in _slots(step[3]) if k in keeps}
+        self.guarded = [n for n, k in enumerate(slots) if id(_owner(values[k])) in made]
+        self.makers = {k: step for step in self.steps for k in _slots(step[3])}
+        self.parents = [self._parent(values, k) for k in slots]
+        self.has_views = any(parent is not None for parent in self.parents)
+        self.selects = len(self.inputs) == 1 and all(op.put is not None for op, _, _, _ in self.steps)
+        self.template, self.program = self._program(values)
+        self.repeats = writing.repeats and writing.drawn == drawn[0] and not _overlap([values[k] for k in self.inputs])
+
+    def _read(self, values: Sequence[Any], active: set[int]) -> set[int]:
+        """The slots that the rules of the steps read, for derivatives with respect to those in `active`."""
+        active, read = set(active), set[int]()
+        for op, operands, params, answer in self.steps:
+            tracked = [k for k, x in enumerate(operands) if x in active and _is_slot(x) and op.differentiable_in(k)]
+            slots = _slots(answer)
+            floating = [k for k in slots if values[k].dtype.kind in "fc"]
+            if tracked and floating:
+                active.update(floating)
+                given = [values[x] if _is_slot(x) else x for x in operands]
+                needs = needs_of(op, tuple(tracked), given, params)
+                read.update([x for i, x in enumerate(operands) if i in needs.operands and _is_slot(x)])
+                read.update([slots[k] for k in needs.answers])
+        return read
+
+    def _parent(self, values: Sequence[Any], output: int) -> Any:
+        ways = [(n, way) for n, k in enumerate(self.inputs) if (way := self.path(k, output)) is not None]
+        if ways:
+            return ways[0]
+        array = values[output]
+        for n, k in enumerate(self.inputs):
+            if isinstance(array, _ndarray) and np.may_share_memory(array, values[k]):
+                return n
+        return None
+
+    def path(self, source: int, output: int) -> list[tuple[Op, dict[str, Any]]] | None:
+        """The ops that make `output` a part of `source`, in order; None if others are between them."""
+        ops = []
+        while output != source:
+            step = self.makers.get(output)
+            if step is None or step[0].put is None:
+                return None
+            ops.append((step[0], step[2]))
+            output = step[1][0]
+        return ops[::-1]
+
+    def _program(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What `run` starts from, the constants and numbers by slot; and what it does: a function, what picks its
+        operands (one or a tuple), its parameters, the slot of its answer, and whether that is one of the operands."""
+        template: list[Any] = [None] * len(values)
+        for k, array in self.constants:
+            template[k] = array
+        program = []
+        for op, operands, params, slot in self.steps:
+            places = []
+            for x in operands:
+                if not _is_slot(x):
+                    template.append(x)
+                places.append(int(x) if _is_slot(x) else len(template) - 1)
+            given = [values[x] for x in operands if _is_slot(x)]
+            same = slot.__class__ is not tuple and any(_is_same(values[slot], x) for x in given)
+            program.append((op.impl, itemgetter(*places), len(places) == 1, params, slot, same))
+        return template, program
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """The values of all slots, for these inputs."""
+        values = self.template.copy()
+        for k, array in zip(self.inputs, arrays):
+            values[k] = array.view()
+        before = traps()
+        try:
+            set_traps(QUIET)
+            for function, given, single, params, slot, same in self.program:
+                answer = function(given(values), **params) if single else function(*given(values), **params)
+                if answer.__class__ is not _ndarray:
+                    if answer.__class__ is tuple:
+                        for k, x in zip(slot, answer):
+                            values[k] = _asarray(x).view()
+                        continue
+                    answer = _asarray(answer)
+                values[slot] = answer.view() if same else answer
+        finally:
+            restore_traps(before)
+        return values
+
+    def tape(self, values: Sequence[Any], twins: Mapping[int, Op] = _NONE) -> list[ad.Entry]:
+        """The entries of a tape over these values; `twins` are other ops for the steps that give these slots."""
+        return [
+            (
+                tuple([values[k] for k in slot]) if slot.__class__ is tuple else values[slot],
+                twins.get(slot, op),
+                tuple([values[x] if x.__class__ is Slot else x for x in operands]),
+                params,
+            )
+            for op, operands, params, slot in self.steps
+        ]
+
+    def tie(self, values: list[Any], output: Any) -> dict[int, Op]:
+        """Put the Tensor `values[output]` into the place of all that it is made of by moving elements or by a choice
+        between it and a number. Returns the twin of the op that made it, by its slot."""
+        x = values[output]
+        while (step := self.makers.get(output)) is not None:
+            op, operands, _, _ = step
+            if op is reshape:
+                output = operands[0]
+                values[output] = x = reshape(x, shape=self.specs[output].shape)
+            elif op is where and is_literal(operands[1]) and _is_slot(operands[2]):
+                chosen, output = values[operands[0]], operands[2]
+                values[output] = x = where(chosen, 1.0, x)
+            else:
+                twin = twin_of(op, operands, at_end=True)
+                return {} if twin is None else {output: twin}
+        return {}
+
+    def repeat(self, values: list[Any], which: Sequence[int] | None = None) -> None:
+        """Put into `values` what follows from the inputs there, for the steps `which`: those of a recorded pass."""
+        for n in sorted(self.again) if which is None else which:
+            op, operands, params, slot = self.steps[n]
+            given = [values[x] if x.__class__ is Slot else x for x in operands]
+            answer = op(*given, **params)
+            if slot.__class__ is tuple:
+                for k, x in zip(slot, answer):
+                    values[k] = x
+            else:
+                values[slot] = answer.view() if any(answer is x for x in given) else answer
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Whether an answer is an operand, of which it was made a view to have an object of its own."""
+    return isinstance(x, _ndarray) and isinstance(y, _ndarray) and x.__array_interface__ == y.__array_interface__
+
+
+def _is_slot(x: Any) -> bool:
+    return x.__class__ is Slot
+
+
+def _slots(answer: Any) -> tuple[Any, ...]:
+    return answer if answer.__class__ is tuple else (answer,)
+
+
+def _owner(x: Any) -> Any:
+    """The array whose memory this is."""
+    return x.base if isinstance(x, _ndarray) and x.base is not None else x
+
+
+def _overlap(arrays: Sequence[Any]) -> bool:
+    """Whether there are arrays that share memory, or none in memory."""
+    if not all(isinstance(x, _ndarray) for x in arrays):
+        return True
+    return any(np.may_share_memory(x, y) for k, x in enumerate(arrays) for y in arrays[:k])
+
+
+def written(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Recipe, list[Any], list[Any]]:
+    """The recipe of a call, its inputs, and the values by slot."""
+    writing = Writing()
+    try:
+        result = fn(*writing.as_parts(args), **kwargs)
+        recipe = Recipe(writing, result)
+        return recipe, writing.tensors, writing.values
+    except ShapeError as error:
+        raise (as_pytorchs(error, ()) if writing.as_pytorch else error) from None
+    finally:
+        writing.close()
+
+
+# -- which recipe ------------------------------------------------------------------------------------------------------
+RECIPES: dict[Any, Recipe] = {}
+_MOSTRECIPES = 8192
+
+
+def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[Any]) -> Any:
+    """What decides the recipe of a call, or None if that cannot be said. Tensors among the arguments, which are of the
+    class `cls`, go to `tensors`."""
+    function, given = _known_by(fn), _arguments(args, cls, tensors)
+    if function is None or given is None:
+        return None
+    if not kwargs:
+        return function, given, DEFAULT.dtype
+    named = _arguments(tuple(kwargs.values()))
+    return None if named is None else (function, given, DEFAULT.dtype, tuple(kwargs), named)
+
+
+def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...] | None:
+    """A hashable for arguments; there may be Tensors of the class `face` among them."""
+    found: list[Any] = [args.__class__]
+    for x in args:
+        cls = type(x)
+        if cls is face:
+            array = x.array
+            # How memory is laid out decides what NumPy makes a view.
+            if array.__class__ is not _ndarray or not array.flags.c_contiguous:
+                return None
+            tensors.append(x)
+            found += (array.dtype, array.shape, x._requires)
+        elif cls in _PLAIN:
+            found += (cls, x)
+        else:
+            known = _arguments(x, face, tensors) if cls in _CONTAINERS else _known_by(x)
+            if known is None:
+                return None
+            found.append(known)
+    return tuple(found)
+
+
+_CONTAINERS = frozenset({list, tuple, Size})
+_PLAIN = frozenset({int, bool, str, type(None)})
+
+
+def _known_by(x: Any) -> Any:
+    """A hashable that tells an option from others, or None."""
+    cls = type(x)
+    if cls is FunctionType:
+        if x.__closure__ is None:
+            return x if x.__defaults__ or x.__kwdefaults__ else x.__code__
+        cells = _arguments([cell.cell_contents for cell in x.__closure__])
+        return None if cells is None else (x.__code__, cells, x.__defaults__)
+    if cls in LITERALS:
+        return cls, repr(x)
+    if isinstance(x, dict):
+        values = _arguments(tuple(x.values()))
+        return None if values is None else (tuple(x), values)
+    return x if isinstance(x, Op | np.dtype | type) else None
+
+
+def any_requires(args: Any) -> bool:
+    """Whether a Tensor among arguments requires grad."""
+    for x in args:
+        if isinstance(x, list | tuple):
+            if any_requires(x):
+                return True
+        elif hasattr(type(x), "_requires") and x._requires:
+            return True
+    return False
+
+
+def remember(key: Any, recipe: Recipe) -> None:
+    """Keep a recipe for calls to come, if it is one for them."""
+    if key is not None and recipe.repeats:
+        if len(RECIPES) >= _MOSTRECIPES:
+            RECIPES.clear()
+        RECIPES[key] = recipe

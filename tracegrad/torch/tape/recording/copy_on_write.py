@@ -1,0 +1,37 @@
+"""Memory that the tape needs as it is: arrays with NumPy's face that are updated leave it to the tape, and move away.
+
+PyTorch's Tensors raise an error in the backward pass instead; NumPy's arrays may be updated at any time.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tracegrad.ops.core.memory_order import with_strides_of
+from tracegrad.torch.tape.tensors.aliasing import steps_of
+
+__all__ = ["is_saved", "move"]
+
+
+def is_saved(x: Any) -> bool:
+    """Whether anything but Tensors refers to the version of the memory of `x`: values that nodes have saved."""
+    base = x if x._base is None else x._base
+    views = sum(r() is not None for r in base._views or ())
+    return sys.getrefcount(base._counter) > views + 2
+
+
+def move(x: Any) -> None:
+    """Give `x` and all that share its memory another memory with the same values, and leave the one they had to what
+    the nodes have saved."""
+    base = x if x._base is None else x._base
+    base.array, base._counter = with_strides_of(base.array), [0]
+    for reference in base._views or ():
+        view = reference()
+        if view is None:
+            continue
+        array = base.array
+        for step in steps_of(view):
+            array = step(array)
+        array.flags.writeable = view.array.flags.writeable
+        view.array, view._counter = array, base._counter

@@ -1,0 +1,176 @@
+"""The recorder of an op of several operands: for the classes of these, and by cases of their dtypes and shapes.
+
+One look-up finds the case: whether NumPy computes the op on the operands as they are, and how it is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval, is_literal
+from tracegrad.errors import DTypeError
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op, lead
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.node import Spec, next_number
+from tracegrad.torch.tape.recording.op_node import plan_of, remembered
+from tracegrad.torch.tape.recording.saved_tensor import Saved, made_now, saved_apart
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+__all__ = ["is_ready", "of_some", "shapes_of"]
+
+_ndarray, _asarray = np.ndarray, np.asarray
+_new = object.__new__
+
+
+def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any]) -> Callable[..., Any]:
+    """The recorder of any op of operands of these `kinds`, arrays of the class `cls` and numbers: a function of them
+    and the parameters."""
+    if not all([kind is cls or kind is float or kind is int for kind in kinds]):  # noqa: C419 (a list is faster)
+        return general
+    function, record, mixed = op.impl, _of_some(op), _beside_numbers(op, cls)
+    plain = all([kind is cls for kind in kinds])  # noqa: C419
+    known: dict[Any, _Case] = {}
+
+    def apply(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if STATE.unusual:
+            return general(operands, params)
+        key = (*map(_traits, operands), *params.items()) if plain else mixed(operands, params)
+        try:
+            case = known[key]
+        except (KeyError, TypeError):
+            case = remembered(known, key, _Case(op, operands))
+        if not case.ready:
+            return general(operands, params)
+        arrays = [x.array for x in operands] if plain else [x.array if x.__class__ is cls else x for x in operands]
+        before = traps()
+        try:
+            set_traps(QUIET)
+            answer = function(*arrays, **params)
+        except (ValueError, OverflowError):  # the op says more than NumPy
+            answer = None
+        finally:
+            restore_traps(before)
+        if answer is None or answer.__class__ is tuple:
+            value = lead(operands)
+            return value._result(op, operands, tuple(arrays), params, answer) if answer else general(operands, params)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if case.tracked and STATE.enabled:
+            record(out, case, operands, arrays, params)
+        return out
+
+    return apply
+
+
+_traits = attrgetter("array.dtype", "array.shape", "_requires")
+
+
+def _beside_numbers(op: Op, cls: Any) -> Callable[..., tuple[Any, ...]]:
+    """What makes the key of a case where there are numbers among the operands."""
+    number = _class_of if isinstance(op, Elementwise) else _known_number
+
+    def key(operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+        return (*[_traits(x) if x.__class__ is cls else number(x) for x in operands], *params.items())
+
+    return key
+
+
+_class_of = attrgetter("__class__")
+
+
+def _known_number(x: Any) -> Any:
+    return x.__class__, x
+
+
+class _Case:
+    """Operands of certain dtypes and shapes: whether NumPy computes the op on them as they are (`ready`), whether any
+    requires grad (`tracked`), and once something was recorded the plan, the positions of the operands that `lead` to
+    other nodes, and the `shapes` of the operands of an elementwise op that broadcasts."""
+
+    __slots__ = ("lead", "plan", "ready", "shapes", "tracked")
+    plan: Any
+    lead: tuple[int, ...]
+    shapes: Any
+
+    def __init__(self, op: Op, operands: tuple[Any, ...]):
+        kinds = tuple([type(x) if type(x) in LITERALS else x.array.dtype for x in operands])
+        self.ready = not isinstance(op, Elementwise) or is_ready(op, kinds)
+        self.tracked = any([getattr(x, "_requires", False) for x in operands])  # noqa: C419
+        self.plan = _UNKNOWN
+
+
+_UNKNOWN: Any = object()
+
+
+def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
+    """Whether an elementwise op computes in these dtypes; types of numbers stand for floats beside floating arrays."""
+    try:
+        loop = op.loop_dtypes(*kinds)
+    except DTypeError:
+        return False
+    for kind, dtype in zip(kinds, loop):
+        if isinstance(kind, type):
+            if kind not in (float, int) or dtype.kind != "f":
+                return False
+        elif kind != dtype:
+            return False
+    return not all(isinstance(kind, type) for kind in kinds)
+
+
+def _of_some(op: Op) -> Callable[..., None]:
+    """What records any op."""
+    elementwise = isinstance(op, Elementwise)
+
+    def settle(case: _Case, out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
+        wanted = [k for k, x in enumerate(operands) if x is not arrays[k] and x._requires and op.differentiable_in(k)]
+        avals = [a if x is a else Aval(() if elementwise else a.shape, a.dtype) for x, a in zip(operands, arrays)]
+        smooth = out.array.dtype.kind in "fc"
+        case.plan = plan_of(op, tuple(wanted), tuple(avals), params=params) if smooth else None
+        case.lead = tuple(wanted)
+        case.shapes = shapes_of(arrays, out.array) if elementwise else None
+
+    def record(out: Any, case: _Case, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
+        if case.plan is _UNKNOWN:
+            settle(case, out, operands, arrays, params)
+        plan = case.plan
+        if plan is None:
+            return
+        made = _new(plan.cls)
+        made.plan, made.params, made.hooks, made.shapes = plan, params, None, case.shapes
+        edges = [*plan.blank]
+        for k in case.lead:
+            x = operands[k]
+            edges[k] = x._edge or x._source()
+        made.edges = tuple(edges)
+        made.number = next_number()  # after the node of a view that is made anew
+        made.operands = plan.specs
+        if plan.kept:
+            saved = [*plan.specs]
+            for k in plan.kept:
+                x, a = operands[k], arrays[k]
+                if x is not a:
+                    x = _new(Saved)
+                    x.array, x.counter = a, operands[k]._counter
+                    x.version = x.counter[0] if x.counter.__class__ is list else saved_apart(x)
+                saved[k] = x
+            made.operands = tuple(saved)
+        made.answer = made_now(out) if plan.answer else plan.spec
+        out._requires = True
+        out._edge = made
+
+    return record
+
+
+def shapes_of(arrays: Sequence[Any], answer: Any) -> Any:
+    """Specs of the operands of an elementwise op if any differs from the answer in shape or dtype."""
+    shape, dtype = answer.shape, answer.dtype
+    for x in arrays:
+        if type(x) not in LITERALS and (x.shape != shape or x.dtype is not dtype):
+            return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])
+    return None

@@ -1,0 +1,314 @@
+"""How ops are applied to recorded arrays and recorded: for each op and class one function, made when first asked for.
+
+An eager op on a few elements is bookkeeping. A recorder knows the op, has a plan for each kind of operands that it has
+met, and does the bookkeeping for what ops mostly have, floating arrays and numbers beside them, in the usual modes:
+there is nothing to promote, and NumPy broadcasts. Whatever is not so goes the `general` way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op, lead
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.dispatch_nary import of_some
+from tracegrad.torch.tape.recording.node import Spec, next_number
+from tracegrad.torch.tape.recording.op_node import Plan, plan_of, remembered
+from tracegrad.torch.tape.recording.saved_tensor import Saved, kept_as, made_now, saved_apart
+from tracegrad.torch.tape.tensors import aliasing
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+__all__ = ["of_form", "of_kinds", "of_one", "of_two"]
+
+_ndarray, _asarray = np.ndarray, np.asarray
+_new = object.__new__
+_F64, _F32 = np.dtype(np.float64), np.dtype(np.float32)
+_NONE: dict[str, Any] = {}
+
+
+def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any], Any]:
+    """The recorder of an op of one operand, of the class `cls`; its node is called `node`, if not by the op."""
+    function, plans = op.direct, dict[Any, Any]()
+
+    def apply(input: Any) -> Any:
+        x = input
+        if x.__class__ is not cls or STATE.unusual:
+            return general(x)
+        array = x.array
+        dtype = array.dtype
+        if dtype is not _F64 and dtype is not _F32:
+            return general(x)
+        before = traps()
+        try:
+            set_traps(QUIET)
+            answer = function(array)
+        finally:
+            restore_traps(before)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if not x._requires or not STATE.enabled:
+            return out
+        plan: Any = plans.get(dtype)
+        if plan is None:
+            plan = plans[dtype] = plan_of(op, (0,), (Aval((), dtype),), node)
+        record = _new(plan.cls)
+        record.plan = plan
+        record.params = _NONE
+        record.hooks = record.shapes = None
+        record.edges = (x._edge or x._source(),)
+        record.number = next_number()  # after the node of a view that is made anew
+        record.operands = (kept_as(x, array) if plan.operands[0] else None,)
+        record.answer = made_now(out) if plan.answer else None
+        out._requires = True
+        out._edge = record
+        return out
+
+    return apply
+
+
+def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any, Any], Any]:
+    """The recorder of an op of two operands, both of the class `cls`, or one of them and a number."""
+    function = op.direct
+    record = _of_two(op, node)
+    cases = {(cls, cls): 0, (cls, float): 4, (cls, int): 4, (float, cls): 8, (int, cls): 8}
+
+    def apply(x: Any, y: Any) -> Any:
+        case = cases.get((x.__class__, y.__class__))
+        if case is None or STATE.unusual:
+            return general(x, y)
+        a = x if case == 8 else x.array
+        b = y if case == 4 else y.array
+        dtype = b.dtype if case == 8 else a.dtype
+        if (dtype is not _F64 and dtype is not _F32) or (case == 0 and b.dtype is not dtype):
+            return general(x, y)
+        before = traps()
+        try:
+            set_traps(QUIET)
+            answer = function(a, b)
+        except (ValueError, OverflowError):  # the op says more than NumPy
+            answer = None
+        finally:
+            restore_traps(before)
+        if answer is None:
+            return general(x, y)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if ((case != 8 and x._requires) or (case != 4 and y._requires)) and STATE.enabled:
+            record(out, x, y, a, b, case, dtype)
+        return out
+
+    return apply
+
+
+def _of_two(op: Op, node: str) -> Callable[..., None]:
+    """What records an op of two operands, arrays (0), with a number on the right (4) or on the left (8)."""
+    plans: dict[Any, Any] = {}
+    shaped = not isinstance(op, Elementwise)
+
+    def record(out: Any, x: Any, y: Any, a: Any, b: Any, case: int, dtype: Any) -> None:
+        # 1 and 2 are added to the case for a left and a right operand that require grad.
+        left = right = None
+        if case != 8 and x._requires:
+            left = x._edge or x._source()
+            case += 1
+        if not case & 4 and y._requires:
+            right = y._edge or y._source()
+            case += 2
+        key: Any = (case, dtype, a.shape, b.shape) if shaped else case if dtype is _F64 else case + 16
+        plan = plans.get(key)
+        if plan is None:
+            plan = remembered(plans, key, _plan_of_two(op, case, a, b, dtype, node))
+        made = _new(plan.cls)
+        made.plan = plan
+        made.params = _NONE
+        made.hooks = None
+        made.edges = (plan.blank[0] if left is None else left, plan.blank[1] if right is None else right)
+        made.number = next_number()  # after the node of a view that is made anew
+        reads_x, reads_y = plan.operands
+        of_x, of_y = plan.specs
+        # What `_kept` does, without a call.
+        if reads_x:
+            of_x = x
+            if x is not a:
+                of_x = _new(Saved)
+                of_x.array = a
+                of_x.counter = counter = x._counter
+                of_x.version = counter[0] if counter.__class__ is list else saved_apart(of_x)
+        if reads_y:
+            of_y = y
+            if y is not b:
+                of_y = _new(Saved)
+                of_y.array = b
+                of_y.counter = counter = y._counter
+                of_y.version = counter[0] if counter.__class__ is list else saved_apart(of_y)
+        made.operands = (of_x, of_y)
+        made.answer = made_now(out) if plan.answer else plan.spec
+        made.shapes = None
+        if case < 4 and not shaped and a.shape != b.shape:
+            made.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype))
+        out._requires = True
+        out._edge = made
+
+    return record
+
+
+def _some_made(plan: Plan, outs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([made_now(out) if k in plan.answers else spec for k, (out, spec) in enumerate(zip(outs, plan.spec))])
+
+
+def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> Any:
+    shaped = not isinstance(op, Elementwise)
+    wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
+    left = 1.0 if case & 8 else Aval(a.shape if shaped else (), dtype)
+    right = 1.0 if case & 4 else Aval(b.shape if shaped else (), dtype)
+    return plan_of(op, wanted, (left, right), node)
+
+
+# -- ops with parameters, and of more operands ---------------------------------------------------------------------
+def of_form(
+    op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None, fixed: bool = False
+) -> Callable[..., Any]:
+    """The recorder of an op that is not elementwise, with one operand: a function of that and the parameters.
+
+    `function` computes the op, if not its own meaning does: a function of the array and the parameters as a dictionary.
+    If `fixed`, the parameters follow from the rank.
+    """
+    aliases, meaning = op.aliases, op.direct
+    record, several = _of_form(op, node, fixed), _of_several(op, cls, node)
+
+    def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:
+        (x,) = operands
+        if x.__class__ is not cls or STATE.unusual:
+            return general(operands, params)
+        array = x.array
+        dtype = array.dtype
+        if dtype is not _F64 and dtype is not _F32:
+            return general(operands, params)
+        before = traps()
+        try:
+            set_traps(QUIET)
+            answer = meaning(array, **params) if function is None else function(array, params)
+        finally:
+            restore_traps(before)
+        if answer.__class__ is tuple:
+            return several(x, array, params, answer)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if aliases and aliasing.shared(answer, array):
+            aliasing.register(out, x, (op, params))
+        if x._requires and STATE.enabled:
+            record(out, x, array, params)
+        return out
+
+    return apply
+
+
+def _of_form(op: Op, node: str, fixed: bool) -> Callable[..., None]:
+    """What records an op of one operand that is not elementwise."""
+    plans: dict[Any, Any] = {}
+
+    def planned(key: Any, out: Any, array: Any, params: dict[str, Any]) -> Any:
+        wanted = (0,) if op.differentiable_in(0) and out.array.dtype.kind in "fc" else ()
+        return remembered(plans, key, plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params))
+
+    def record(out: Any, x: Any, array: Any, params: dict[str, Any]) -> None:
+        key = (array.shape, array.dtype) if fixed else (array.shape, array.dtype, *params, *params.values())
+        try:
+            plan = plans[key]
+        except (KeyError, TypeError):
+            plan = planned(key, out, array, params)
+        if plan is None:
+            return
+        made = _new(plan.cls)
+        made.plan = plan
+        made.params = params
+        made.hooks = None
+        made.shapes = None
+        made.edges = (x._edge or x._source(),)
+        made.number = next_number()
+        made.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
+        made.answer = made_now(out) if plan.answer else plan.spec
+        out._requires = True
+        out._edge = made
+
+    return record
+
+
+def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
+    """What makes values of the several results of an op of one operand, and records it."""
+    plans: dict[Any, Any] = {}
+    aliases = op.aliases
+
+    def record(outs: list[Any], x: Any, array: Any, params: dict[str, Any]) -> None:
+        key = (array.shape, array.dtype, *params, *params.values())
+        try:
+            plan = plans[key]
+        except (KeyError, TypeError):
+            wanted = (0,) if op.differentiable_in(0) else ()
+            found = plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params)
+            plan = remembered(plans, key, found)
+        if plan is None:
+            return
+        made = _new(plan.cls)
+        made.plan, made.params, made.hooks, made.shapes = plan, params, None, None
+        made.edges = (x._edge or x._source(),)
+        made.number = next_number()
+        made.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
+        made.answer = _some_made(plan, outs) if plan.answer else plan.spec
+        for k in plan.moving:
+            out = outs[k]
+            out._requires = True
+            out._edge = (made, k) if k else made
+
+    def apply(x: Any, array: Any, params: dict[str, Any], answers: tuple[Any, ...]) -> tuple[Any, ...]:
+        outs = []
+        for answer in answers:
+            out = _new(cls)
+            out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+            out._counter = [0]
+            outs.append(out)
+        if aliases:
+            aliasing.register_all(outs, x, op, params)
+        if outs and x._requires and STATE.enabled:
+            record(outs, x, array, params)
+        return tuple(outs)
+
+    return apply
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+def of_kinds(op: Op, cls: Any, kinds: tuple[Any, ...]) -> Callable[..., Any]:
+    """The recorder of an op of operands of these classes, to the highest of which `cls` belongs: a function of the
+    operands and the parameters."""
+    general = partial(_generally, op)
+    if op.steps:
+        return general
+    if isinstance(op, Elementwise) and len(kinds) <= 2 and _is_smooth(op):
+        if len(kinds) == 1:
+            first = of_one(op, cls, lambda x: general((x,), _NONE))
+            return lambda operands, params: first(operands[0])
+        both = of_two(op, cls, lambda x, y: general((x, y), _NONE))
+        return lambda operands, params: both(operands[0], operands[1])
+    if len(kinds) == 1 and not op.variadic and not isinstance(op, Elementwise):
+        return of_form(op, cls, general)
+    return of_some(op, cls, kinds, general)
+
+
+def _is_smooth(op: Elementwise) -> bool:
+    """Whether the op of floating arrays has a floating result, and a derivative in each operand."""
+    double = (_F64,) * (len(op.operands) + 1)
+    smooth = all(map(op.differentiable_in, range(len(op.operands))))
+    return op._floating and op.loop_dtypes(*double[:-1]) == double and smooth
+
+
+def _generally(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    return lead(operands)._applied(op, operands, params)

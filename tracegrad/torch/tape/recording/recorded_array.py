@@ -1,0 +1,491 @@
+"""Recorded: a carrier that computes at once and leaves a tape; what the Tensor and its NumPy face have in common.
+
+It holds an ndarray (`array`; inside a trace, a tracer) and, if an op on a value that requires grad made it, the edge
+of the tape that leads to that op's node (`_edge`, as nodes have them). Tensors that share memory share a version
+counter, a list of the number and, after a recorded update, the name of the operation; an inference tensor has none.
+"""
+
+from __future__ import annotations
+
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval, supported
+from tracegrad.errors import ShapeError, TraceError, located, warn_of_constant
+from tracegrad.ops.core.dispatch import TapeCarrier
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.memory_order import arranged, has_order, relaid
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.shape.linear import broadcast_to, cast
+from tracegrad.torch.functions.core.dims import as_pytorchs
+from tracegrad.torch.functions.core.promotion import in_one_dtype
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.backward import dual
+from tracegrad.torch.tape.recording.composite_node import composite_class
+from tracegrad.torch.tape.recording.composite_trace import RECIPES, Recipe, any_requires, key_of, remember, written
+from tracegrad.torch.tape.recording.dispatch_nary import is_ready, shapes_of
+from tracegrad.torch.tape.recording.dispatch_small import of_kinds
+from tracegrad.torch.tape.recording.node import AccumulateGrad, Node, next_number
+from tracegrad.torch.tape.recording.op_node import OpNode, Plan, node_class, step_node
+from tracegrad.torch.tape.recording.saved_tensor import Borrowed, kept, own, private
+from tracegrad.torch.tape.tensors import aliasing
+from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+__all__ = ["FLOATS", "Recorded", "new_node"]
+
+_ndarray = np.ndarray
+_new = object.__new__
+FLOATS = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
+
+
+class Recorded(TapeCarrier):
+    """An array that operations are recorded on."""
+
+    level = Level.ARRAY_ON_TAPE
+    takes_any = True
+    _concrete_masks = True
+
+    array: Any
+    _counter: Any
+    _requires = False
+    _edge: Any = None
+    _grad: Any = None
+    _base: Any = None
+    _steps: Any = None  # of a view: the steps of what it is a view of, and the one from there
+    _kind_of_view = ""
+    _frozen = ""  # what it is, if it must not be updated in place
+    _views: Any = None
+    _accumulator: Any = None
+    _hooks: Any = None
+    _retains = False
+    _dual: Any = None  # its tangent, in a dual level
+
+    # -- what ops ask ------------------------------------------------------------------------------------------
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        kinds = tuple(map(type, operands))
+        way = op.ways.get(kinds)
+        if way is None:
+            way = op.ways[kinds] = of_kinds(op, self._face, kinds)
+        return way(operands, params)
+
+    def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The results of any op on any operands, recorded."""
+        arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
+        if self.common_dtype is not None:
+            arrays = in_one_dtype(op, arrays)
+        before = traps()
+        try:
+            set_traps(QUIET)
+            answer = _elementwise(op, operands, arrays) if isinstance(op, Elementwise) else op.impl(*arrays, **params)
+        finally:
+            restore_traps(before)
+        return self._result(op, operands, arrays, params, answer)
+
+    def _result(
+        self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answer: Any
+    ) -> Any:
+        """The values for what was computed, with a node if an operand asks for one."""
+        plan = None
+        if STATE.enabled and not STATE.inference:
+            wanted = [k for k, x in enumerate(operands) if isinstance(x, Recorded) and x._requires]
+            if wanted:
+                plan = _plan(op, wanted, operands, arrays, params)
+        if answer.__class__ is tuple:
+            return self._several(plan, op, operands, arrays, params, answer)
+        if answer.__class__ is not _ndarray and not isinstance(answer, Carrier):
+            answer = np.asarray(answer)
+        out = self._like(answer)
+        if op.aliases and isinstance(operands[0], Recorded) and self._shares(answer, arrays[0]):
+            aliasing.register(out, operands[0], (op, params))
+        node = None
+        if plan is not None and answer.dtype.kind in "fc":
+            out._requires = True
+            if plan.cls is None:
+                out._edge = step_node(op, operands[0]._edge_of(), answer)
+            else:
+                out._edge = node = _recorded(plan, operands, arrays, params, [out])
+        if STATE.unusual:
+            self._unusually(out, node)
+            if STATE.level is not None:
+                dual.pushed(op, operands, params, out, node)
+        return out
+
+    def _several(
+        self, plan: Any, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any],
+        answers: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The results of an op that has several."""
+        if not op.aliases:
+            answers = [_apart(x, arrays) for x in answers]
+        outs = tuple([self._like(x) for x in answers])
+        if op.aliases and outs and isinstance(operands[0], Recorded) and self._shares(outs[0].array, arrays[0]):
+            for k, out in enumerate(outs):
+                aliasing.register(out, operands[0], (op, params, k), "several" if STATE.enabled else "")
+        node = None
+        if plan is not None and plan.cls is not None and outs:
+            node = _recorded(plan, operands, arrays, params, outs)
+            for k, out in enumerate(outs):
+                if out.dtype.kind in "fc":
+                    out._requires, out._edge = True, (node, k) if k else node
+        if STATE.unusual:
+            for k, out in enumerate(outs):
+                self._unusually(out, None if k else node)
+            if STATE.level is not None:
+                dual.pushed(op, operands, params, outs, node)
+        return outs
+
+    def _shares(self, answer: Any, array: Any) -> bool:
+        """Whether `answer` is a view of `array`."""
+        return aliasing.shared(answer, array)
+
+    def _like(self, array: Any) -> Any:
+        """A value of this face for an array that nothing is recorded of."""
+        out = _new(self._face)
+        out.array = array
+        out._counter = [0]
+        return out
+
+    # The class of results: a weak value's are not weak.
+    _face: Any = None
+
+    @staticmethod
+    def _unusually(out: Any, node: Node | None) -> None:
+        """In a mode in which more is done about each result; `node` has just been recorded for it."""
+        if STATE.inference and out._base is None:
+            out._counter = None
+        if node is not None:
+            if STATE.watching:
+                node.metadata["traceback_"] = traceback.format_stack()
+            if STATE.saving:
+                node.pack(*STATE.saving[-1])
+
+    # -- functions of several ops --------------------------------------------------------------------------------
+    def named(self, name: str, keeps_answer: bool = False) -> Any:
+        node = self._edge
+        if isinstance(node, OpNode):
+            node.__class__ = node_class(name, node.several)
+            if keeps_answer:
+                node.keep_answer()
+        return self
+
+    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensors: list[Any] = []
+        key = key_of(self._face, fn, args, kwargs, tensors)
+        if not STATE.enabled or STATE.inference or not any_requires(args if key is None else tensors):
+            try:
+                return _told_of_several(fn(*args, **kwargs))
+            except ShapeError as error:
+                raise (error if self.common_dtype is None else as_pytorchs(error, ())) from None
+        for x in tensors:
+            own(x)
+        recipe = RECIPES.get(key)
+        if recipe is None:
+            recipe, tensors, values = written(fn, args, kwargs)
+            remember(key, recipe)
+        else:
+            values = recipe.run([x.array for x in tensors])
+        outputs = self._outputs(composite_class(name)(recipe, tensors, values, kwargs), recipe, tensors, values)
+        if recipe.kind is None:
+            return outputs[0]
+        return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
+
+    def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The results of a function of several ops, with one node."""
+        several = recipe.kind is not None
+        outputs = []
+        for n, (k, smooth) in enumerate(recipe.outputs):
+            out = self._like(values[k])
+            if smooth:
+                out._requires = True
+                out._edge = (node, n) if several and n else node
+            outputs.append(out)
+        if recipe.has_views:
+            aliasing.register_parts(outputs, recipe, tensors, "several" if several else "")
+        if recipe.guarded or node.keeps_answer:
+            node.guard(outputs)
+        if STATE.unusual:
+            self._unusually(outputs[0], node)
+            if STATE.level is not None:
+                dual.pushed_through(recipe, tensors, outputs)
+        return outputs
+
+    def _snapshot(self) -> Any:
+        """The array as it is now, for a node to keep."""
+        return self.array
+
+    # -- memory --------------------------------------------------------------------------------------------------
+    def _laid(self, order: Any, *like: Any) -> Any:
+        """This new value with its elements in this order in memory: see `tracegrad.ops.core.memory_order.arranged`."""
+        array, arrays = self.array, [x.array for x in like]
+        if isinstance(array, Carrier):
+            made = self._alias()
+            made.array = array._laid(order, *arrays)  # type: ignore[attr-defined]
+            return made
+        strides = arranged(order, array.shape, array.dtype, *arrays)
+        made = self if self._base is None else self._alias()
+        new = relaid(made.array, strides)
+        if new is not made.array:
+            made = self._alias() if made is self else made
+            made.array = new
+        return made
+
+    def _alias(self) -> Any:
+        raise NotImplementedError
+
+    def _in_order(self, order: str) -> Any:
+        """This value if its elements have this order in memory, else a copy."""
+        (array,) = self._lying(self)
+        return self if has_order(array, order) else self._alias()._laid(order, self)
+
+    def _as_view(self, result: Any, step: Any, lying: Any) -> Any:
+        """`result`, which `step` computes of this value, as the view of it that `lying` makes of an array."""
+        return aliasing.as_view(result, self, step, lying)
+
+    def _sealed(self) -> Any:
+        """This view, which must not be updated."""
+        if isinstance(self.array, Carrier):
+            self.array._sealed()  # type: ignore[attr-defined]
+        else:
+            self.array.flags.writeable = False
+        return self
+
+    def _lying(self, *xs: Any) -> Any:
+        """Arrays that lie in memory as these values do, for an answer that can be seen."""
+        arrays = [x.array for x in xs]
+        return self.array._lying(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
+
+    def _places(self, *xs: Any) -> Any:
+        """Arrays that lie in memory as these values do."""
+        arrays = [x.array for x in xs]
+        return self.array._places(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
+
+    # -- the tape ------------------------------------------------------------------------------------------------
+    def _edge_of(self) -> Any:
+        """The edge that a recorded use of this value leads back along, or None."""
+        return (self._edge or self._source()) if self._requires else None
+
+    def _source(self) -> Any:
+        """The edge, where it is not at hand: of a leaf, and of a view whose base was updated in place."""
+        if self._edge is not None:
+            views.restore(self)
+            if self._edge:
+                return self._edge
+        found = self._accumulator() if self._accumulator is not None else None
+        if found is None:
+            found = _new(AccumulateGrad)
+            found.variable = self
+            found.hooks = self._hooks
+            found.edges = ()
+            found.number = next_number()
+            self._accumulator = weakref.ref(found)
+        return found
+
+    def _leaf_hooks(self) -> Any:
+        raise NotImplementedError
+
+    def _reached(self) -> None:
+        """A backward pass is about to reach this leaf."""
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node of the operation that made this value, or None."""
+        edge = self._edge
+        if edge is None:
+            return None
+        if not edge:
+            views.restore(self)
+            edge = self._edge
+        return edge[0] if edge.__class__ is tuple else edge
+
+    @property
+    def output_nr(self) -> int:
+        """The number of this value among the outputs of `grad_fn`."""
+        edge = self._edge
+        return edge[1] if edge.__class__ is tuple else 0
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on this value are recorded, or on the base of this view."""
+        return self._requires or (self._base is not None and self._base._requires)
+
+    # -- what both faces ask -------------------------------------------------------------------------------------
+    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+        """The value, for Python that wants a number."""
+        # Outside of derivatives of functions, to say `item()` is to mean it; `float()` may be what NumPy and `math` do.
+        asks = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
+        if asked in asks and STATE.enabled and self.requires_grad:
+            warn_of_constant(asked)
+        return self.array  # type: ignore[no-any-return]
+
+    def stored(self, dtype: Any) -> Any:
+        """What is put into an array of a trace where this is: the tape ends there."""
+        if STATE.enabled and self.requires_grad:
+            warn_of_constant("assigning to an array")
+        return self.array
+
+    def _lift(self, x: Any) -> Any:
+        if isinstance(x, Recorded):
+            return x
+        if isinstance(x, Carrier):
+            raise TraceError(located(f"a {type(x).__name__} cannot become a Tensor"))
+        array = np.asarray(x)
+        supported(array.dtype)
+        out = self._like(array)
+        if array is x and STATE.enabled:
+            out._counter = Borrowed([0])
+        return out
+
+    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+        supported(x.dtype)
+        return self._like(x)
+
+    def _become(self, new: Any) -> Any:
+        """Update this value in place to `new`; returns itself."""
+        if not isinstance(new, Recorded):
+            new = self._like(np.asarray(new)) if not isinstance(new, Carrier) else self._lift(new)
+        views.update(self, new)
+        return self
+
+    def _assign(self, new: Any) -> None:
+        self._become(new)
+
+    def _store(self, array: Any) -> None:
+        """Overwrite the memory."""
+        if STATE.guarding is not None:
+            STATE.guarding.before_update_of(self.array)
+        views.writeable(self.array)[...] = array
+
+    def _converted(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The array in this shape and dtype, for an update in place of another one."""
+        array = self.array
+        if array.dtype != dtype:
+            array = cast(array, dtype=dtype.name)
+        return array if array.shape == shape else broadcast_to(array, shape=shape)
+
+    def _holds(self, array: Any) -> bool:
+        """Whether a saved `array` is the value of this leaf."""
+        own = self.array
+        if own is array:
+            return True
+        if not isinstance(array, np.ndarray) or array.base is None or own.shape != array.shape:
+            return False
+        return own.__array_interface__ == array.__array_interface__  # type: ignore[no-any-return]
+
+
+def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
+    """The answer for ndarrays and numbers of any shapes and dtypes; what needs no promotion NumPy computes at once."""
+    if not any(isinstance(x, Recorded) and x.weak for x in operands):
+        kinds = tuple([type(x) if type(x) in LITERALS else x.dtype for x in arrays])
+        ready = _READY.get((op, kinds))
+        if ready is None:
+            ready = _READY[op, kinds] = is_ready(op, kinds)
+        if ready:
+            try:
+                return op.impl(*arrays)
+            except ValueError:
+                pass  # the op says more about shapes than NumPy
+    try:
+        return op(*[x.array.item() if isinstance(x, Recorded) and x.weak else a for x, a in zip(operands, arrays)])
+    except ShapeError as error:
+        tensors = any(getattr(x, "common_dtype", None) is not None for x in operands)
+        raise (as_pytorchs(error, arrays) if tensors else error) from None
+
+
+_READY: dict[Any, bool] = {}
+
+
+class Step:
+    """In the place of a plan: the derivative is 0, and there is a node all the same."""
+
+    cls = None
+
+
+def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The plan for recording `op`, or None if there is nothing to record."""
+    if isinstance(op, Elementwise):
+        kinds: Any = [type(x) if type(x) in LITERALS else x.dtype for x in arrays]
+    else:
+        kinds = [(type(x), x) if type(x) in LITERALS else (x.shape, x.dtype) for x in arrays]
+    key = (op, *wanted, *kinds, *params.items())
+    try:
+        found = _PLANS.get(key, key)
+    except TypeError:  # a parameter that cannot be hashed
+        return _new_plan(op, wanted, arrays, params)
+    if found is key:
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        found = _PLANS[key] = _new_plan(op, wanted, arrays, params)
+    return found
+
+
+_PLANS: dict[Any, Any] = {}
+_MOST_PLANS = 16384
+
+
+def _new_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    active = [k for k in wanted if op.differentiable_in(k)]
+    if not active:
+        return Step if op.steps else None
+    avals: list[Any] = [x if type(x) in LITERALS else Aval(x.shape, x.dtype) for x in arrays]
+    if isinstance(op, Elementwise):
+        loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in arrays])
+        avals = [x if type(x) in LITERALS else Aval((), dtype) for x, dtype in zip(avals, loop)]
+    return Plan(op, active, avals, params)
+
+
+def _recorded(
+    plan: Plan, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], outs: Sequence[Any]
+) -> OpNode:
+    """The node of an op that has just been applied, with what its rules read saved."""
+    node = _new(plan.cls)
+    node.plan, node.params, node.hooks = plan, params, None
+    op = plan.op
+    edges: list[Any] = []
+    saved: list[Any] = []
+    for k, x in enumerate(operands):
+        recorded = isinstance(x, Recorded)
+        edges.append(x._edge or x._source() if recorded and x._requires and op.differentiable_in(k) else plan.blank[k])
+        if not plan.operands[k]:
+            saved.append(plan.specs[k])
+        elif recorded:
+            saved.append(kept(x))
+        else:
+            saved.append(x if type(x) in LITERALS else private(x))
+    node.edges, node.operands = tuple(edges), tuple(saved)
+    node.number = next_number()  # after the node of a view that is made anew
+    spec = plan.spec
+    if spec.__class__ is tuple:
+        node.answer = tuple([kept(x) if k in plan.answers else s for k, (x, s) in enumerate(zip(outs, spec))])
+    else:
+        node.answer = kept(outs[0]) if plan.answer else spec
+    node.shapes = shapes_of(operands, outs[0].array) if plan.elementwise else None
+    return node
+
+
+def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
+    """A result of an op that may give back its operands, as an array of its own."""
+    if isinstance(x, Carrier):
+        return x
+    x = np.asarray(x)
+    return x.copy() if any(isinstance(a, _ndarray) and np.may_share_memory(x, a) for a in arrays) else x
+
+
+def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
+    """A node of a class without `reroll`."""
+    node = _new(cls)
+    node.edges, node.hooks, node.number = edges, None, next_number()
+    return node
+
+
+def _told_of_several(result: Any) -> Any:
+    """The views that one function has made, which know that there are several of them."""
+    if isinstance(result, tuple | list):
+        for x in result:
+            if isinstance(x, Recorded) and x._base is not None and not x._kind_of_view:
+                x._kind_of_view = "several"
+    return result

@@ -1,0 +1,250 @@
+"""A value that a node keeps for its backward pass: one kind of object for all nodes.
+
+It knows the version of its memory when it was kept; an update in place since then is an error when the value is read.
+Hooks on saved tensors put what they make of the value in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.copy_pool import copy_of
+from tracegrad.torch.tape.recording.node import Moving, rewrap
+
+__all__ = [
+    "Borrowed", "Packed", "RawSaved", "Saved", "copy_of_borrowed", "kept", "kept_as", "made_by", "made_now", "modified",
+    "of_inference", "own", "private", "saved_apart", "short_name",
+]  # fmt: skip
+
+Hook = Callable[[Any], Any]
+
+_new = object.__new__
+
+
+class Saved:
+    """An array, the version counter of its memory, and the version at which it was saved.
+
+    In the place of the array may be a `Packed`. What made the value is known to the node that keeps it: the edge beside
+    it, or that node itself.
+    """
+
+    __slots__ = ("array", "counter", "version")
+    array: Any
+    counter: Any
+    version: int
+
+    def value(self, edge: Any, own: bool = False) -> Any:
+        """The array; RuntimeError if it was updated in place since. `edge` leads to what made it: for an output of the
+        node that keeps it (`own`), that node."""
+        array = self.array
+        if self.counter[0] != self.version:
+            raise self.modified(edge, () if own else self.counter)
+        if array.__class__ is Packed:
+            return array()
+        return array if array.__class__ is not Moving or STATE.level is not None else array.array
+
+    def sharing(self, x: Any) -> Any:
+        """The Tensor `x` of this array, with the version counter of its memory: what is recorded of it notices updates,
+        as what it was saved from would."""
+        if self.counter is not _FIXED:
+            x._counter = self.counter
+        return x
+
+    def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
+        """The error for an update in place; `counter` may name the operation that did it."""
+        array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
+        return modified(array, self.counter, self.version, made_by(edge, counter))
+
+    def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
+        """Keep what `pack` makes of the value, which is that of `tensor`, instead."""
+        self.array = Packed(tensor, pack, unpack)
+        self.counter, self.version = _FIXED, 0
+
+    def move(self, x: Any) -> None:
+        """The saved value is that of `x`, which has got a tangent."""
+        if x._dual is not None and self.array.__class__ is not Packed:
+            self.array = Moving(self.array, x._dual)
+
+    def protect(self, x: Any) -> None:
+        """The Tensor `x` is going to be overwritten: if it is what was saved, a copy is kept."""
+        array, own = x.array, self.array
+        if own.__class__ is Packed:
+            own.protect(array)
+        elif not isinstance(array, np.ndarray):  # what a trace saves stays as it is
+            if self.counter is x._counter:
+                self.counter, self.version = _FIXED, 0
+        elif own is array:
+            self.array, self.counter, self.version = own.copy(), _FIXED, 0
+        elif own.__class__ is Moving and own.array is array:
+            self.array, self.counter, self.version = own.copied(), _FIXED, 0
+
+
+# The counter of what nobody else can update.
+_FIXED = [0]
+
+
+class Borrowed(list[Any]):
+    """The counter of a plain array that an op was given: nobody tells it of updates, so what is saved is a copy."""
+
+    __slots__ = ()
+
+
+def copy_of_borrowed(array: Any) -> Any:
+    """A copy of an array, in which what is one element in memory stays one; the array itself if it cannot change."""
+    if array.flags.owndata and not array.flags.writeable:
+        return array
+    if 0 not in array.strides:
+        return copy_of(array)
+    places = tuple([slice(None) if stride else slice(1) for stride in array.strides])
+    return np.broadcast_to(array[places].copy(), array.shape)
+
+
+def kept(x: Any, array: Any = None) -> Saved:
+    """The value of `x`, saved, by way of `array` if that is given; RuntimeError for an inference tensor."""
+    saved: Saved = _new(Saved)
+    saved.counter = counter = x._counter
+    saved.array = x._snapshot() if array is None and counter is not None else array
+    saved.version = counter[0] if counter.__class__ is list else saved_apart(saved)
+    if STATE.level is not None and x._dual is not None:
+        saved.array = Moving(saved.array, x._dual)
+    return saved
+
+
+def own(x: Any) -> None:
+    """Give a value its own copy of an array that is borrowed."""
+    if x._counter.__class__ is Borrowed:
+        x.array, x._counter = copy_of_borrowed(x.array), [0]
+
+
+def saved_apart(saved: Saved) -> int:
+    """The version for a saved value whose counter is no usual one: `saved` gets a copy of an array that is borrowed.
+    RuntimeError for an inference tensor."""
+    if saved.counter is None:
+        raise of_inference()
+    saved.array, saved.counter = copy_of_borrowed(saved.array), _FIXED
+    return 0
+
+
+def kept_as(x: Any, array: Any) -> Saved:
+    """`array`, that of `x`, saved outside of dual levels."""
+    saved: Saved = _new(Saved)
+    saved.array = array
+    saved.counter = counter = x._counter
+    saved.version = counter[0] if counter.__class__ is list else saved_apart(saved)
+    return saved
+
+
+def made_now(out: Any) -> Saved:
+    """The value of what has just been made, saved."""
+    saved: Saved = _new(Saved)
+    saved.array, saved.counter, saved.version = out.array, out._counter, 0
+    return saved
+
+
+def private(array: Any) -> Saved:
+    """An array that nobody else updates, saved."""
+    saved: Saved = _new(Saved)
+    saved.array, saved.counter, saved.version = array, _FIXED, 0
+    return saved
+
+
+class Packed:
+    """What `pack` has made of a saved `tensor`; called, it gives the array back."""
+
+    __slots__ = ("kept", "unpack")
+
+    def __init__(self, tensor: Any, pack: Hook, unpack: Hook):
+        version = tensor._counter[0]
+        mode, STATE.enabled = STATE.enabled, False
+        try:
+            self.kept, self.unpack = pack(tensor), unpack
+        finally:
+            STATE.enabled = mode
+        if tensor._counter[0] != version:
+            raise RuntimeError(
+                located("A saved tensor pack hook is modifying its input in place. Let it give back another Tensor.")
+            )
+
+    def __call__(self) -> Any:
+        tensor = self.unpack(self.kept)
+        if not hasattr(tensor, "_edge"):
+            raise TypeError(
+                located(
+                    "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                    f"{type(tensor).__name__}"
+                )
+            )
+        return tensor.array
+
+    def protect(self, array: Any) -> None:
+        """The memory of `array` is going to be overwritten: a Tensor kept in it is copied."""
+        own = getattr(self.kept, "array", None)
+        if isinstance(own, np.ndarray) and isinstance(array, np.ndarray) and np.may_share_memory(own, array):
+            self.kept = rewrap(own.copy(), None)
+
+
+class RawSaved:
+    """A saved value as users see it before it is unpacked: `register_hooks` packs it."""
+
+    __slots__ = ("edge", "saved")
+
+    def __init__(self, saved: Saved, edge: Any):
+        self.saved, self.edge = saved, edge
+
+    def register_hooks(self, pack_hook: Hook, unpack_hook: Hook) -> None:
+        """Keep `pack_hook(tensor)` instead of the value, and use the Tensor that `unpack_hook` makes of it.
+
+        RuntimeError if there are such hooks already.
+        """
+        if self.saved.array.__class__ is Packed:
+            raise RuntimeError(located("Calling register_hooks on a saved tensor whose hooks have already been set."))
+        self.saved.pack(rewrap(self.saved.array, self.edge), pack_hook, unpack_hook)
+
+
+_TYPES = {"float64": "Double", "float32": "Float", "float16": "Half", "complex128": "ComplexDouble",
+          "complex64": "ComplexFloat", "int64": "Long", "int32": "Int", "int16": "Short",
+          "int8": "Char", "uint8": "Byte"}  # fmt: skip
+
+
+def modified(array: Any, counter: Any, version: int, maker: str = "") -> RuntimeError:
+    """The error for an update in place of a saved array, which `maker` may say what made."""
+    name = array.dtype.name
+    kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
+    return RuntimeError(
+        located(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{kind} {list(array.shape)}]{maker} is at version {counter[0]}; expected "
+            f"version {version} instead. Hint: enable anomaly detection to find the operation that failed to "
+            "compute its gradient, with autograd.set_detect_anomaly(True)."
+        )
+    )
+
+
+def of_inference() -> RuntimeError:
+    """The error for an inference tensor that would have to be saved."""
+    return RuntimeError(
+        located(
+            "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+            "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use "
+            "it in autograd, or use `no_grad()` instead of `inference_mode()`."
+        )
+    )
+
+
+def made_by(edge: Any, counter: Any = ()) -> str:
+    """Words on what made a saved value; of one that came from elsewhere, on the last update in place in its memory."""
+    if len(counter) > 1:
+        return f", which is output 0 of {counter[1]},"
+    node, number = edge if type(edge) is tuple else (edge, 0)
+    return f", which is output {number} of {short_name(node)}," if node and node.name() != "AccumulateGrad" else ""
+
+
+def short_name(node: Any) -> str:
+    """The name of a node in an error: that of the operation."""
+    name: str = node.name().rstrip("0123456789")
+    return name.removesuffix("Backward")

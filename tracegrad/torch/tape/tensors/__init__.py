@@ -1,0 +1,1 @@
+"""The Tensor: factories, views, updates in place, dtypes, and conversion."""

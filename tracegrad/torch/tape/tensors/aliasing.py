@@ -1,0 +1,115 @@
+"""Who shares memory with whom: a view knows its base, the array that owns the memory, and the steps that lead there."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
+from tracegrad.ops.core.op import Op
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.composite_trace import Recipe
+
+__all__ = ["as_view", "register", "register_all", "register_parts", "shared", "steps_of"]
+
+
+def shared(view: Any, array: Any) -> bool:
+    """Whether NumPy, asked for `view`, has given the memory of `array`."""
+    base = view.base
+    return view is array or (base is not None and (base is array or base is array.base))
+
+
+def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
+    """`view` is what `step` makes of `parent`, in the same memory: a function, or an op with its parameters and, if it
+    has several results, the number of one."""
+    base = parent._base
+    view._steps = (parent._steps, step)
+    if base is None:
+        base = parent
+    else:
+        kind = kind or parent._kind_of_view
+    view._base = base
+    view._counter = parent._counter
+    view._kind_of_view = kind or ("" if STATE.enabled else "no_grad")
+    known = base._views
+    if known is None:
+        base._views = [weakref.ref(view)]
+        return
+    known.append(weakref.ref(view))
+    if len(known) > 32 and len(known) & (len(known) - 1) == 0:
+        base._views = [r for r in known if r() is not None]
+
+
+def as_view(result: Any, parent: Any, step: Any, lying: Callable[[Any], Any]) -> Any:
+    """`result`, which `step` has computed of `parent`, as a view: `lying` of an array is where it lies."""
+    array = parent.array
+    if isinstance(array, np.ndarray):
+        place = lying(array)
+    else:
+        places = lying(np.arange(math.prod(array.shape)).reshape(array.shape))
+        place = view_of_places(array, result.array, places, lying)
+    view = parent._like(place)
+    view._requires, view._edge, view._dual = result._requires, result._edge, result._dual
+    register(view, parent, step)
+    return view
+
+
+def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, Any]) -> None:
+    """`views` are the results of `op` of `parent`, in the same memory."""
+    base, steps, counter = parent._base, parent._steps, parent._counter
+    base = parent if base is None else base
+    kind = "several" if STATE.enabled else "no_grad"
+    for k, view in enumerate(views):
+        view._steps = (steps, (op, params, k))
+        view._base, view._counter, view._kind_of_view = base, counter, kind
+    known = base._views
+    if known is None:
+        base._views = [*map(weakref.ref, views)]
+        return
+    before = len(known)
+    known += map(weakref.ref, views)
+    if before > 16 and before.bit_length() != len(known).bit_length():
+        base._views = [r for r in known if r() is not None]
+
+
+def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
+    """What makes a view of its base, in order."""
+    steps, rest = [], view._steps
+    while rest is not None:
+        rest, step = rest
+        steps.append(partial(_applied, *step) if step.__class__ is tuple else step)
+    return tuple(steps[::-1])
+
+
+def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
+    """The op of the last argument; behind the number of a result, if there are several."""
+    answer = op(args[-1], **params)
+    return answer[args[0]] if len(args) > 1 else answer
+
+
+def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
+    """Register those results of a function of several ops that are parts of one of the `tensors` that it had.
+
+    A result that shares memory otherwise is made a copy.
+    """
+    for view, parent in zip(outputs, recipe.parents):
+        if parent is None:
+            continue
+        if not isinstance(view.array, np.ndarray):
+            view._frozen = "a view that a function of several ops gave inside a traced function"
+        elif parent.__class__ is int:
+            view.array = view.array.copy()
+        else:
+            number, steps = parent
+            register(view, tensors[number], partial(_again, steps), kind)
+
+
+def _again(steps: Sequence[tuple[Any, dict[str, Any]]], x: Any) -> Any:
+    for op, params in steps:
+        x = op(x, **params)
+    return x

@@ -1,0 +1,219 @@
+"""From a Tensor to another dtype, to a copy, to bytes, and to other libraries.
+
+Conversions to a dtype are methods and record one node `ToCopyBackward0`; a Tensor that has the dtype already is
+returned as it is. At the end are the methods that Python's protocols of copying and pickling, and DLPack, ask for.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import supported
+from tracegrad.errors import DTypeError, located
+from tracegrad.ops.core.op import Carrier, named
+from tracegrad.ops.shape.linear import cast
+from tracegrad.torch.functions.core.formats import check_format
+from tracegrad.torch.tape.tensors.dtypes import DTYPES
+from tracegrad.torch.tape.tensors.factories import check_device, tensor_method
+from tracegrad.torch.tape.tensors.tensor import Tensor, held
+
+__all__: list[str] = []
+
+
+# -- to a dtype ------------------------------------------------------------------------------------------------------
+def _converted(x: Any, dtype: Any, copy: bool = False) -> Any:
+    kind = supported(dtype, "dtype=")
+    if kind == x.dtype and not copy:
+        return x
+    return named("ToCopyBackward0", x._alias() if kind == x.dtype else cast(x, dtype=kind.name))
+
+
+def _is_device(x: Any) -> bool:
+    return (isinstance(x, str) and x not in DTYPES) or (hasattr(x, "type") and not hasattr(x, "kind"))
+
+
+@tensor_method("to")
+def to(
+    self: Any,
+    *args: Any,
+    dtype: Any = None,
+    device: Any = None,
+    other: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Any:
+    """This Tensor in another dtype: `to(dtype)`, `to(other)`, `to(device, dtype)`; itself if nothing changes.
+
+    `copy=True` copies all the same. RuntimeError for a device other than the CPU.
+
+    >>> from tracegrad import tensor
+    >>> to(tensor([1.0, 2.0]), np.int64)
+    tensor([1, 2])
+    """
+    check_format("to", memory_format)
+    for given in args[:2]:
+        if isinstance(given, Carrier | np.ndarray):
+            other = given
+        elif _is_device(given):
+            device = given
+        elif not isinstance(given, bool):
+            dtype = given if given is not None else dtype
+    check_device(device)
+    if dtype is None:
+        dtype = self.dtype if other is None else other.dtype
+    return _converted(self, dtype, copy)
+
+
+def _to_dtype(name: str, dtype: np.dtype[Any]) -> None:
+    def convert(self: Any, memory_format: Any = None) -> Any:
+        check_format(name, memory_format)
+        return _converted(self, dtype)
+
+    convert.__name__ = convert.__qualname__ = name
+    convert.__doc__ = f"This Tensor in dtype {dtype}; itself if it has that dtype."
+    tensor_method(name)(convert)
+
+
+for _name, _kind in {
+    "float": "float32", "double": "float64", "int": "int32", "long": "int64", "short": "int16", "bool": "bool",
+    "half": "float16", "byte": "uint8", "char": "int8", "cfloat": "complex64", "cdouble": "complex128",
+}.items():  # fmt: skip
+    _to_dtype(_name, DTYPES[_kind])
+
+
+@tensor_method("bfloat16")
+def bfloat16(self: Any, memory_format: Any = None) -> Any:
+    """Not supported: NumPy has no bfloat16."""
+    raise DTypeError(located("tracegrad does not support bfloat16; supported are float16, float32 and float64"))
+
+
+@tensor_method("astype")
+def astype(self: Any, dtype: Any, copy: bool = True) -> Any:
+    """A copy in another dtype, NumPy's name for `to(dtype, copy=True)`."""
+    return _converted(self, dtype, copy)
+
+
+@tensor_method("type_as")
+def type_as(self: Any, other: Any) -> Any:
+    """This Tensor in the dtype of `other`."""
+    return _converted(self, other.dtype)
+
+
+_TYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "bool": "Bool",
+}  # fmt: skip
+_NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
+
+
+@tensor_method("type")
+def type_(self: Any, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+    """The name of this kind of Tensor ("tracegrad.DoubleTensor"), or this Tensor in `dtype`, which may be such a name.
+
+    >>> from tracegrad import tensor
+    >>> type_(tensor([1.0]))
+    'tracegrad.DoubleTensor'
+    """
+    check_format("type", memory_format)
+    if dtype is None:
+        return f"tracegrad.{_TYPES[self.dtype.name]}Tensor"
+    if isinstance(dtype, str):
+        dtype = _NAMED.get(dtype.rpartition(".")[2], dtype)
+    return _converted(self, dtype)
+
+
+@tensor_method("cpu")
+def cpu(self: Any, memory_format: Any = None) -> Any:
+    """This Tensor: there is no other device."""
+    check_format("cpu", memory_format)
+    return self
+
+
+@tensor_method("cuda")
+def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+    """RuntimeError: there is no such device."""
+    check_device("cuda")
+
+
+# -- to copies and bytes ---------------------------------------------------------------------------------------------
+def _remade(cls: Any, array: np.ndarray[Any, Any], requires_grad: bool, state: dict[str, Any]) -> Any:
+    """A leaf of class `cls`, with the attributes that the user gave to it."""
+    out = held(cls.__new__(cls), array, requires_grad)
+    vars(out).update(state)
+    return out
+
+
+def _state(self: Any) -> dict[str, Any]:
+    """The attributes that the user gave to a Tensor."""
+    return {name: x for name, x in vars(self).items() if name not in _OWN and not hasattr(Tensor, name)}
+
+
+_OWN = frozenset({"array", "_counter"})
+
+
+@tensor_method("__reduce__")
+def reduce_tensor(self: Any) -> Any:
+    """`Tensor.__reduce__`: what is pickled is the value and whether it requires grad, not the history nor `grad`."""
+    return _remade, (type(self), self.concrete("pickle"), self.requires_grad, _state(self))
+
+
+@tensor_method("__copy__")
+def copy_tensor(self: Any) -> Any:
+    """`Tensor.__copy__`: a leaf that shares the memory."""
+    return _remade(type(self), self.array.view(), self.requires_grad, _state(self))
+
+
+def _copied(array: Any, memo: dict[int, Any]) -> Any:
+    """A copy of an array, by way of a copy of the memory it lies in, which `memo` has for others that lie there."""
+    owner = array
+    while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, np.ndarray) or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
+        return array.copy()
+    copy = memo.get(id(owner))
+    if copy is None:
+        copy = memo[id(owner)] = owner.copy("K")
+    if owner is array:
+        return copy.view()
+    offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    return np.ndarray(array.shape, array.dtype, copy.ravel("K").data, offset, array.strides)
+
+
+@tensor_method("__deepcopy__")
+def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
+    """`Tensor.__deepcopy__`: a leaf with a copy of the value and of `grad`; RuntimeError for what has a history."""
+    if id(self) in memo:
+        return memo[id(self)]
+    if self.grad_fn is not None:
+        raise RuntimeError(
+            located(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                "moment; take detach() of this one first, or clone() to keep its history"
+            )
+        )
+    out = memo[id(self)] = _remade(type(self), _copied(self.array, memo), self.requires_grad, {})
+    if self.grad is not None:
+        # Without its history, and kept for what else has it: what was made for a moment must not be in `memo`.
+        out.grad = deepcopy_tensor(self.grad.detach(), {})
+    vars(out).update({name: deepcopy(x, memo) for name, x in _state(self).items()})
+    return out
+
+
+# -- to other libraries ----------------------------------------------------------------------------------------------
+@tensor_method("__dlpack__")
+def dlpack(self: Any, **options: Any) -> Any:
+    """`Tensor.__dlpack__`: the memory for another library; BufferError if it would lose a derivative."""
+    if self.requires_grad:
+        raise BufferError(located("Can't export tensors that require gradient, use tensor.detach()"))
+    return self.concrete("__dlpack__()").__dlpack__(**options)
+
+
+@tensor_method("__dlpack_device__")
+def dlpack_device(self: Any) -> tuple[int, int]:
+    """`Tensor.__dlpack_device__`: the CPU."""
+    return (1, 0)

@@ -1,0 +1,70 @@
+"""Where Tensors are, and how they lie there, in PyTorch's words: on the CPU, at strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.functions.core.formats import strided, with_memory
+from tracegrad.torch.tape.tensors import factories
+from tracegrad.torch.tape.tensors.tensor import Tensor
+
+__all__ = ["device"]
+
+
+class device(str):
+    """A device: the CPU, which is the only one, so the text "cpu", with PyTorch's `type` and `index`.
+
+    RuntimeError for another.
+
+    >>> device("cpu").type, device("cpu:0").index
+    ('cpu', 0)
+    """
+
+    __slots__ = ("index", "type")
+    type: str
+    index: Any
+
+    def __new__(cls, type: Any = "cpu", index: int | None = None) -> device:
+        kind, _, number = str(type).partition(":")
+        if kind != "cpu":
+            raise RuntimeError(located(f"tracegrad computes on the CPU: there is no device {str(type)!r}"))
+        self = super().__new__(cls, str(type) if index is None else f"{kind}:{index}")
+        self.type, self.index = kind, int(number) if number else index
+        return self
+
+
+_CPU = device("cpu")
+
+
+def _of_tensor(self: Any) -> device:
+    """Where the Tensor is: the CPU."""
+    return _CPU
+
+
+Tensor.device = property(_of_tensor)  # type: ignore[method-assign, assignment]
+
+
+def _never(name: str) -> property:
+    def is_it(self: Any) -> bool:
+        return False
+
+    is_it.__name__, is_it.__doc__ = name, "False: Tensors are dense, and on the CPU."
+    return property(is_it)
+
+
+def _layout(self: Any) -> str:
+    """How the elements lie in memory: at distances, the strides."""
+    return strided
+
+
+def is_pinned(self: Any) -> bool:
+    """False: there is no other device that the memory could be locked for."""
+    return False
+
+
+Tensor.layout, Tensor.is_pinned = property(_layout), is_pinned  # type: ignore[attr-defined]
+for _name in ("new_empty", "new_full", "new_ones", "new_zeros"):
+    setattr(Tensor, _name, with_memory(getattr(factories, _name), _name))
+for _name in ("is_cuda", "is_meta", "is_mkldnn", "is_nested", "is_quantized", "is_sparse", "is_xpu"):
+    setattr(Tensor, _name, _never(_name))

@@ -1,0 +1,160 @@
+"""Dtypes under PyTorch's names: NumPy's dtype objects, what is asked of them, and the default floating dtype.
+
+`DTYPES` is the table of names to export; `float`, `int` and `bool` are names of dtypes only there. As in PyTorch,
+`float` is float32 and `int` is int32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import weak_dtype
+from tracegrad.errors import located
+from tracegrad.torch.functions.core import promotion
+from tracegrad.torch.functions.core.promotion import default_dtype
+from tracegrad.torch.modes import DEFAULT
+
+__all__ = [
+    "DTYPES", "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point", "promote_types",
+    "result_type", "set_default_dtype",
+]  # fmt: skip
+
+DType = np.dtype[Any]
+
+DTYPES: dict[str, DType] = {
+    name: np.dtype(name)
+    for name in ("float16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8",
+                 "uint16", "uint32", "uint64", "bool")
+}  # fmt: skip
+DTYPES.update(
+    {
+        other: DTYPES[name]
+        for other, name in (
+            ("half", "float16"), ("float", "float32"), ("double", "float64"), ("cfloat", "complex64"),
+            ("cdouble", "complex128"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
+        )
+    }
+)  # fmt: skip
+
+
+def get_default_dtype() -> DType:
+    """The dtype of a Tensor made of Python floats, or of nothing that has a dtype; float64 unless set.
+
+    >>> get_default_dtype()
+    dtype('float64')
+    """
+    return default_dtype()
+
+
+def set_default_dtype(dtype: Any) -> None:
+    """Make `dtype`, a floating one, that of Tensors made of Python floats; TypeError for others.
+
+    >>> set_default_dtype(np.float32)
+    >>> get_default_dtype()
+    dtype('float32')
+    >>> set_default_dtype(np.float64)
+    """
+    given = np.dtype(dtype)
+    if given not in (DTYPES["float16"], DTYPES["float32"], DTYPES["float64"]):
+        raise TypeError(located("only floating-point types are supported as the default type"))
+    DEFAULT.dtype = DTYPES[given.name]
+
+
+# -- questions about a dtype ---------------------------------------------------------------------------------------
+def finfo(dtype: Any = None) -> np.finfo[Any]:
+    """The limits of a floating (or complex) dtype, the default one if none is given; TypeError for others.
+
+    >>> float(finfo(np.float32).eps)
+    1.1920928955078125e-07
+    """
+    kind = np.dtype(get_default_dtype() if dtype is None else dtype)
+    if kind.kind not in "fc":
+        raise TypeError(located("finfo() requires a floating point input type. Use iinfo to handle integers"))
+    return np.finfo(kind)
+
+
+def iinfo(dtype: Any) -> np.iinfo[Any]:
+    """The limits of an integer dtype; TypeError for others.
+
+    >>> iinfo(np.int8).max
+    127
+    """
+    kind = np.dtype(dtype)
+    if kind.kind not in "iu":
+        raise TypeError(located("iinfo() requires an integer input type. Use finfo to handle floating point"))
+    return np.iinfo(kind)
+
+
+def _asked_dtype(x: Any) -> Any:
+    """What promotion is told of an argument: a dtype, or a Python type for a number that takes the others' dtype."""
+    if isinstance(x, complex) and not isinstance(x, np.generic):
+        return complex
+    return weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
+
+
+def result_type(*xs: Any) -> DType:
+    """The dtype that an operation on `xs` (Tensors, arrays, dtypes, Python numbers) computes in, by PyTorch's rules.
+
+    >>> result_type(np.ones(2, "float32"), 1.5)
+    dtype('float32')
+    >>> result_type(1, 2.5)
+    dtype('float64')
+    """
+    return promotion.common_dtype([(_asked_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The smallest dtype that both can be promoted to, by PyTorch's rules: floating ones keep their precision beside
+    integers.
+
+    >>> promote_types(np.int32, np.float32)
+    dtype('float32')
+    """
+    return promotion.promote_types(np.dtype(type1), np.dtype(type2))
+
+
+_KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a result of dtype `from_` may be stored as `to`: not from floating to integer, nor from complex to real,
+    nor from numbers to bool.
+
+    >>> can_cast(np.float64, np.float32), can_cast(np.float64, np.int64)
+    (True, False)
+    """
+    return _KINDS[np.dtype(from_).kind] <= _KINDS[np.dtype(to).kind]
+
+
+# -- questions about a Tensor ----------------------------------------------------------------------------------------
+def _dtype_of(name: str, x: Any) -> DType:
+    dtype = getattr(x, "dtype", x)
+    if not isinstance(dtype, np.dtype):
+        raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))
+    return dtype
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether a Tensor, array or dtype is of floating point numbers.
+
+    >>> is_floating_point(np.ones(2))
+    True
+    """
+    return _dtype_of("is_floating_point", input).kind == "f"
+
+
+def is_complex(input: Any) -> bool:
+    """Whether a Tensor, array or dtype is of complex numbers.
+
+    >>> is_complex(np.ones(2))
+    False
+    """
+    return _dtype_of("is_complex", input).kind == "c"
+
+
+def check_requires_grad(dtype: DType, requires_grad: bool) -> None:
+    """RuntimeError if `requires_grad` is asked of a dtype that has no derivatives."""
+    if requires_grad and dtype.kind not in "fc":
+        raise RuntimeError(located("Only Tensors of floating point and complex dtype can require gradients"))

@@ -1,0 +1,500 @@
+"""Functions that make Tensors, with PyTorch's names, arguments and errors.
+
+Each takes `dtype`, `device` (only the CPU) and `requires_grad`, which only floating and complex dtypes may have
+(RuntimeError otherwise). Python floats become the default dtype, ints int64, bools bool; ndarrays and NumPy scalars
+keep theirs. While a trace is under way what is made is a value of that trace, not a constant. Numbers given
+as Tensors are read without their history.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tracegrad.avals import supported
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api import creation
+from tracegrad.ops.core.op import Carrier, Op
+from tracegrad.ops.shape import linear
+from tracegrad.torch.functions.core.promotion import default_complex
+from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
+from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
+
+__all__ = [
+    "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "from_dlpack", "from_numpy", "full", "full_like",
+    "is_tensor", "linspace", "logspace", "ones", "ones_like", "tensor", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# -- what all of them need -------------------------------------------------------------------------------------------
+def tracing() -> bool:
+    """Whether a trace is under way in this thread."""
+    return Op.ambient is not None and Op.ambient() is not None
+
+
+def tensor_method(*names: str) -> Callable[[F], F]:
+    """Make a function a method of Tensors, under `names`."""
+
+    def declare(fn: F) -> F:
+        for name in names:
+            setattr(Tensor, name, fn)
+        return fn
+
+    return declare
+
+
+def wrap(array: Any, requires_grad: bool = False) -> Any:
+    """A leaf Tensor that holds `array`: an ndarray, or a value of the trace under way."""
+    check_requires_grad(array.dtype, requires_grad)
+    return of_array(array, requires_grad)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor.
+
+    >>> is_tensor(np.ones(2))
+    False
+    """
+    return isinstance(obj, Tensor)
+
+
+def plain(x: Any) -> Any:
+    """`x` with its Tensors, at any depth of lists and tuples, replaced by the arrays they hold."""
+    if isinstance(x, Tensor):
+        return x.array
+    if isinstance(x, list | tuple):
+        return [plain(each) for each in x]
+    return x
+
+
+def check_device(device: Any) -> None:
+    """RuntimeError unless `device` is None or names the CPU."""
+    if device is not None and str(getattr(device, "type", device)).split(":")[0] != "cpu":
+        raise RuntimeError(located(f"tracegrad computes on the CPU: there is no device {str(device)!r}"))
+
+
+def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
+    """The shape given to the function `name` as sizes, or as one list or tuple of them."""
+    if size is not None:
+        sizes = (size,)
+    elif not sizes:
+        raise TypeError(located(f'{name}() missing 1 required positional arguments: "size"'))
+    if isinstance(sizes[0], list | tuple):
+        if len(sizes) > 1:
+            raise TypeError(located(f"{name}() takes 1 positional argument but {len(sizes)} were given"))
+        sizes = tuple(sizes[0])
+    try:
+        shape = tuple(map(operator.index, sizes))
+    except TypeError:
+        kinds = ", ".join(type(n).__name__ for n in sizes)
+        raise TypeError(located(f"{name}(): argument 'size' must be tuple of ints, not ({kinds})")) from None
+    if any(n < 0 for n in shape):
+        raise RuntimeError(located(f"{name}: Trying to create tensor with negative dimension {min(shape)}: {shape}"))
+    return shape
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    return supported(get_default_dtype() if dtype is None else dtype, "dtype=")
+
+
+def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+    """An array of `shape` with the number `value` everywhere: a node of the trace under way, or an ndarray."""
+    number = np.asarray(value).astype(dtype).item()
+    if tracing():
+        return linear.full(shape=shape, value=number, dtype=dtype.name)
+    return np.full(shape, number, dtype) if number else np.zeros(shape, dtype)
+
+
+# -- from values -----------------------------------------------------------------------------------------------------
+def _literal_dtype(data: Any) -> Any:
+    """The dtype for what is spelled in Python numbers alone where NumPy's choice is not ours; None otherwise."""
+    if get_default_dtype() == np.float64 or isinstance(data, np.ndarray | np.generic | Carrier):
+        return None
+    kind, weak = _spelled(data)
+    return {"f": get_default_dtype(), "c": default_complex()}.get(kind) if weak else None
+
+
+def _spelled(data: Any) -> tuple[str, bool]:
+    """The kind of number that the nested sequence `data` spells, and whether all of it are Python's own numbers."""
+    if isinstance(data, list | tuple):
+        found = [_spelled(each) for each in data] or [("f", True)]
+        return max((kind for kind, _ in found), key="biufc".index), all(weak for _, weak in found)
+    return np.asarray(data).dtype.kind, type(data) in (bool, int, float, complex)
+
+
+def _made(data: Any, dtype: Any, copy: Any) -> Any:
+    """The array that `data` spells: another object than `data`, though it may share memory with it."""
+    values = plain(data)
+    if not isinstance(values, list | Carrier | np.ndarray | np.generic | bool | int | float | complex):
+        values = _foreign(values)
+    kind = _literal_dtype(values) if dtype is None else supported(dtype, "dtype=")
+    try:
+        array = creation.array(values, kind, copy=copy)
+    except ShapeError:
+        raise
+    except ValueError:
+        _check_even(values)
+        raise
+    if isinstance(array, Carrier):
+        return array
+    if array.dtype.kind == "O":  # Python integers beyond every dtype: NumPy says so when asked for one
+        array = np.array(values, np.int64)
+    array = array.astype(supported(array.dtype, "tensor"), copy=False)
+    return array.view() if array is values else array
+
+
+def _foreign(x: Any) -> Any:
+    """What is neither an array nor a number nor a list of them, as an ndarray, or an error if it cannot be one."""
+    if isinstance(x, str | bytes):
+        raise TypeError(located(f"tensor: invalid data type '{type(x).__name__}'"))
+    array = np.asarray(x)
+    if array.dtype.kind not in "biufc":
+        raise RuntimeError(located(f"Could not infer dtype of {type(x).__name__}"))
+    return array
+
+
+def _check_even(data: Any, dim: int = 1) -> None:
+    """ShapeError if lists of one level differ in length; `dim` is the level of the items of `data`."""
+    if isinstance(data, list):
+        lengths = [len(each) if isinstance(each, list) else 0 for each in data]
+        for length in lengths:
+            if length != lengths[0]:
+                raise ShapeError(located(f"expected sequence of length {lengths[0]} at dim {dim} (got {length})"))
+        for each in data:
+            _check_even(each, dim + 1)
+
+
+def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: Any = 0) -> Any:
+    """A new leaf Tensor with a copy of `data`: a number, nested sequence (also of Tensors), ndarray or Tensor.
+
+    Of a Tensor, `clone().detach()` says better what is meant, so there is a UserWarning. ShapeError (a ValueError) if
+    sequences of one level differ in length, DTypeError for dtypes not supported.
+
+    >>> tensor([1.0, 2.0], requires_grad=True)
+    tensor([1., 2.], requires_grad=True)
+    """
+    check_device("cuda" if pin_memory else device)  # for which memory is pinned
+    if isinstance(data, Tensor):
+        warnings.warn(located(_COPY), UserWarning, stacklevel=2)
+    return wrap(_made(data, dtype, True), requires_grad)
+
+
+_COPY = (
+    "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+    "sourceTensor.detach().clone().requires_grad_(True), rather than tensor(sourceTensor)."
+)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """`data` as a Tensor: itself if it is one of that dtype, sharing memory with an ndarray of it, else converted.
+
+    >>> x = tensor([1.0])
+    >>> as_tensor(x) is x
+    True
+    """
+    check_device(device)
+    if isinstance(data, Tensor):
+        given: Any = data
+        return given if dtype is None else given.to(dtype)
+    return wrap(_made(data, dtype, None))
+
+
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+            requires_grad: bool | None = None) -> Any:  # fmt: skip
+    """`obj` as a Tensor, which shares memory with it where it can, must not (`copy=True`) or must (`copy=False`).
+
+    A Tensor keeps its history unless `requires_grad=False`. ValueError if memory must be shared and cannot be.
+
+    >>> asarray(np.zeros(2), copy=True)
+    tensor([0., 0.])
+    """
+    check_device(device)
+    if isinstance(obj, Tensor):
+        return _as_array_of(obj, dtype, copy, requires_grad)
+    if copy is False:
+        _check_alias(obj, dtype)
+    return wrap(_made(obj, dtype, copy), bool(requires_grad))
+
+
+def _check_alias(obj: Any, dtype: Any) -> None:
+    """ValueError if a Tensor of `dtype` cannot share memory with `obj`."""
+    if not isinstance(obj, np.ndarray | Carrier):
+        raise ValueError(located("can't alias arbitrary sequence into a tensor."))
+    given: Any = obj
+    if dtype is not None and np.dtype(dtype) != given.dtype:
+        raise ValueError(located(f"can't alias tensor with dtype {given.dtype} into dtype {np.dtype(dtype)}."))
+
+
+def _as_array_of(x: Any, dtype: Any, copy: bool | None, requires_grad: bool | None) -> Any:
+    if copy is False:
+        _check_alias(x, dtype)
+    out = x if dtype is None else x.to(dtype)
+    out = out.clone() if copy and out is x else out
+    if requires_grad is None or requires_grad == out.requires_grad:
+        return out
+    return out.detach().requires_grad_(requires_grad)
+
+
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
+    """A Tensor of the dtype and shape of an ndarray that shares its memory; TypeError for anything else.
+
+    >>> x = np.zeros(2)
+    >>> t = from_numpy(x)
+    >>> x[0] = 1.0
+    >>> t
+    tensor([1., 0.])
+    """
+    if isinstance(ndarray, Tensor) or not isinstance(ndarray, np.ndarray | Carrier):
+        raise TypeError(located(f"expected np.ndarray (got {type(ndarray).__name__})"))
+    supported(ndarray.dtype, "from_numpy")
+    return wrap(ndarray.view())
+
+
+def from_dlpack(ext_tensor: Any) -> Any:
+    """A Tensor that shares the memory of an array of another library, which it gives through `__dlpack__`.
+
+    >>> from_dlpack(np.zeros(2))
+    tensor([0., 0.])
+    """
+    return from_numpy(np.from_dlpack(ext_tensor))
+
+
+# -- constants -------------------------------------------------------------------------------------------------------
+def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """A Tensor of zeros, of the shape given as sizes or as one tuple.
+
+    >>> zeros(2, 3).shape
+    torch.Size([2, 3])
+    """
+    check_device(device)
+    return wrap(_filled(shape_of("zeros", sizes, size), 0, _dtype(dtype)), requires_grad)
+
+
+def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """A Tensor of ones, of the shape given as sizes or as one tuple.
+
+    >>> ones(2, dtype=np.int64)
+    tensor([1, 1])
+    """
+    check_device(device)
+    return wrap(_filled(shape_of("ones", sizes, size), 1, _dtype(dtype)), requires_grad)
+
+
+def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """A Tensor whose elements are whatever they are; within a trace zeros.
+
+    >>> empty((2, 3)).shape
+    torch.Size([2, 3])
+    """
+    check_device(device)
+    shape, kind = shape_of("empty", sizes, size), _dtype(dtype)
+    return wrap(_filled(shape, 0, kind) if tracing() else np.empty(shape, kind), requires_grad)
+
+
+def _number(name: str, value: Any) -> Any:
+    """A number for a Tensor to hold: a Python or NumPy scalar, or an array of no axes, without history."""
+    if isinstance(value, bool | int | float | complex | np.generic):
+        return value
+    if getattr(value, "requires_grad", False) or getattr(value, "shape", None) != ():
+        raise TypeError(located(f"{name}(): argument 'fill_value' must be Number, not {type(value).__name__}"))
+    return plain(value)
+
+
+def _filled_with(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(value, Carrier):
+        return creation.full(shape, value, dtype)
+    if np.asarray(value).dtype.kind == "c" and dtype.kind != "c":
+        raise RuntimeError(located(f"value cannot be converted to type {dtype} without overflow"))
+    return _filled(shape, value, dtype)
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """A Tensor of the shape `size` with one number everywhere, which also gives the dtype unless `dtype` does.
+
+    >>> full((2,), 3)
+    tensor([3, 3])
+    """
+    check_device(device)
+    if not isinstance(size, list | tuple):
+        raise TypeError(located(f"full(): argument 'size' must be tuple of ints, not {type(size).__name__}"))
+    value = _number("full", fill_value)
+    value = value.item() if isinstance(value, np.generic) else value  # NumPy's numbers are as Python's
+    if dtype is None:
+        dtype = _literal_dtype(value) or getattr(value, "dtype", None) or np.asarray(value).dtype
+    return wrap(_filled_with(shape_of("full", (size,)), value, _dtype(dtype)), requires_grad)
+
+
+def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """The matrix of `n` rows and `m` columns (as many, if not given) with ones on its diagonal.
+
+    >>> eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    check_device(device)
+    for name, count in (("n", n), ("m", m)):
+        if count is not None and operator.index(count) < 0:
+            raise RuntimeError(located(f"eye: {name} must be greater or equal to 0, got {count}"))
+    return wrap(creation.eye(n, m, dtype=_dtype(dtype)), requires_grad)
+
+
+# -- ranges ----------------------------------------------------------------------------------------------------------
+def _bound(x: Any) -> Any:
+    """A bound of a range as a Python number; a traced one is asked for its value, which leaves a guard."""
+    x = plain(x)
+    if isinstance(x, Carrier):
+        value: Any = x
+        return int(value) if value.dtype.kind in "iub" else float(value)
+    number = x.item() if isinstance(x, np.ndarray | np.generic) else x
+    return int(number) if isinstance(number, bool) else number
+
+
+def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+           requires_grad: bool = False) -> Any:  # fmt: skip
+    """`start`, `start + step`, ... up to but without `end`; `arange(end)` starts at 0.
+
+    int64 if all three are integers, otherwise of the default dtype. RuntimeError if `step` is zero or leads away from
+    `end`, or if a bound is not finite.
+
+    >>> arange(1, 4)
+    tensor([1, 2, 3])
+    >>> arange(0.0, 1.0, 0.25)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500])
+    """
+    check_device(device)
+    first, last, by = _bound(0 if end is None else start), _bound(start if end is None else end), _bound(step)
+    if by == 0:
+        raise RuntimeError(located("step must be nonzero"))
+    if not (math.isfinite(first) and math.isfinite(last)):
+        raise RuntimeError(located(f"unsupported range: {first} -> {last}"))
+    if (last - first) * by < 0:
+        raise RuntimeError(located("upper bound and lower bound inconsistent with step sign"))
+    if dtype is None and all(isinstance(x, int) for x in (first, last, by)):
+        dtype = np.int64
+    kind = _dtype(dtype)
+    if kind.kind in "iu":
+        first, last, by = int(first), int(last), int(by)
+    count = -(-(last - first) // by) if kind.kind in "iu" else math.ceil((last - first) / by)
+    return wrap(linear.arange(start=first, step=by, length=count, dtype=kind.name), requires_grad)
+
+
+def _count(name: str, steps: Any) -> int:
+    count = operator.index(steps)
+    if count < 0:
+        raise RuntimeError(located(f"{name}: number of steps must be non-negative"))
+    return count
+
+
+def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
+             requires_grad: bool = False) -> Any:  # fmt: skip
+    """`steps` numbers from `start` to `end`, both included, at equal distances.
+
+    >>> linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+    check_device(device)
+    count, first, last = _count("linspace", steps), plain(start), plain(end)
+    if dtype is None and "c" in (np.asarray(v).dtype.kind for v in (first, last) if not isinstance(v, Carrier)):
+        dtype = default_complex()
+    return wrap(creation.linspace(first, last, count, dtype=_dtype(dtype)), requires_grad)
+
+
+def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any = None, device: Any = None,
+             requires_grad: bool = False) -> Any:  # fmt: skip
+    """`base` to the power of each number of `linspace(start, end, steps)`.
+
+    >>> logspace(0, 3, 4, base=2)
+    tensor([1., 2., 4., 8.])
+    """
+    check_device(device)
+    count = _count("logspace", steps)
+    return wrap(creation.logspace(plain(start), plain(end), count, base=base, dtype=_dtype(dtype)), requires_grad)
+
+
+# -- of the shape and dtype of another -------------------------------------------------------------------------------
+def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape of `x`, and its dtype unless `dtype` gives one; TypeError if it is not an array."""
+    if not isinstance(x, Carrier | np.ndarray):
+        raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))
+    given: Any = x
+    return tuple(given.shape), supported(given.dtype if dtype is None else dtype, "dtype=")
+
+
+def zeros_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """Zeros of the shape and dtype of `input`.
+
+    >>> zeros_like(tensor([1, 2]))
+    tensor([0, 0])
+    """
+    shape, kind = like("zeros_like", input, dtype)
+    return zeros(shape, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """Ones of the shape and dtype of `input`.
+
+    >>> ones_like(tensor([1, 2]), dtype=np.float64)
+    tensor([1., 1.])
+    """
+    shape, kind = like("ones_like", input, dtype)
+    return ones(shape, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """A Tensor of the shape and dtype of `input` whose elements are whatever they are.
+
+    >>> empty_like(tensor([1, 2])).shape
+    torch.Size([2])
+    """
+    shape, kind = like("empty_like", input, dtype)
+    return empty(shape, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+def full_like(input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+              requires_grad: bool = False) -> Any:  # fmt: skip
+    """One number everywhere, in the shape and dtype of `input`.
+
+    >>> full_like(tensor([1.0, 2.0]), 3)
+    tensor([3., 3.])
+    """
+    shape, kind = like("full_like", input, dtype)
+    return full(shape, _number("full_like", fill_value), dtype=kind, device=device, requires_grad=requires_grad)
+
+
+# -- methods: new Tensors of the dtype of this one -------------------------------------------------------------------
+@tensor_method("new_zeros")
+def new_zeros(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+    """Zeros of the dtype of this Tensor."""
+    return zeros(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
+
+
+@tensor_method("new_ones")
+def new_ones(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+    """Ones of the dtype of this Tensor."""
+    return ones(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
+
+
+@tensor_method("new_empty")
+def new_empty(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+    """A Tensor of the dtype of this one whose elements are whatever they are."""
+    return empty(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
+
+
+@tensor_method("new_full")
+def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """One number everywhere, in the dtype of this Tensor."""
+    return full(size, fill_value, dtype=self.dtype if dtype is None else dtype, **options)
+
+
+@tensor_method("new_tensor")
+def new_tensor(self: Any, data: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """A copy of `data`, in the dtype of this Tensor."""
+    return tensor(data, dtype=self.dtype if dtype is None else dtype, **options)

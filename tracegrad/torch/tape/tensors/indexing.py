@@ -1,0 +1,290 @@
+"""Reading and writing elements of a recorded array: `x[index]` and `x[index] = value`.
+
+Integers, slices, None and the ellipsis pick a view, which the tape knows as one operation; anything else goes through
+NumPy's indexing over the ops, as one node.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import indexing
+from tracegrad.numpy_api.operands import to_dtype
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.op import Carrier, named, one_node
+from tracegrad.torch.functions.core.dims import not_real
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.backward import dual
+from tracegrad.torch.tape.recording.node import Masked, Node, next_number
+from tracegrad.torch.tape.tensors import aliasing
+
+__all__ = ["get_item", "set_item"]
+
+_ndarray = np.ndarray
+_new = object.__new__
+
+
+class IndexNode(Node):
+    """The pick of a view of an array of `shape`: its cotangent is put into zeros there."""
+
+    __slots__ = ("dtype", "index", "shape")
+    batches = True
+    index: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+        if isinstance(ct, np.ndarray | np.generic):
+            out = np.zeros(self.shape, self.dtype)
+            out[self.index] = ct
+            return (out,)
+        if ct.__class__ is Masked:
+            (found,) = self.pull(ct.ct, recording)
+            (mask,) = self.pull(ct.mask, recording)
+            return (Masked(found, mask.astype(np.bool_) if isinstance(mask, np.ndarray) else mask),)
+        return (self._spread(ct),)
+
+    def _by_axis(self) -> list[tuple[int, Any]]:
+        """The entries of the index with the axes that they are for."""
+        entries = [e for e in self.index if e is not None]
+        dots = _dots(entries)
+        behind = entries[dots + 1 :]
+        first = len(self.shape) - len(behind)
+        return [*enumerate(entries[:dots]), *enumerate(behind, first)]
+
+    def _spread(self, ct: Any) -> Any:
+        probe = np.broadcast_to(np.zeros((), self.dtype), self.shape)
+        return indexing.plan(probe, self.index).spread(ct)
+
+
+class SliceBackward0(IndexNode):
+    """A pick of slices; what is said of it is said of the last."""
+
+    __slots__ = ()
+
+    def _last(self) -> tuple[int, slice]:
+        return [(k, e) for k, e in self._by_axis() if isinstance(e, slice)][-1]
+
+    @property
+    def _saved_dim(self) -> int:
+        return self._last()[0]
+
+    @property
+    def _saved_start(self) -> int:
+        dim, entry = self._last()
+        return entry.indices(self.shape[dim])[0]
+
+    @property
+    def _saved_end(self) -> int:
+        dim, entry = self._last()
+        return entry.indices(self.shape[dim])[1]
+
+    @property
+    def _saved_step(self) -> int:
+        return self._last()[1].step or 1
+
+
+class SelectBackward0(IndexNode):
+    """A pick that drops an axis; what is said of it is said of the last."""
+
+    __slots__ = ()
+
+    def _last(self) -> tuple[int, int]:
+        return [(k, e) for k, e in self._by_axis() if e.__class__ is int][-1]
+
+    @property
+    def _saved_dim(self) -> int:
+        return self._last()[0]
+
+    @property
+    def _saved_index(self) -> int:
+        return self._last()[1]
+
+
+class UnsqueezeBackward0(IndexNode):
+    """A pick of everything, with new axes."""
+
+    __slots__ = ()
+
+
+class AliasBackward0(IndexNode):
+    """A pick of everything."""
+
+    __slots__ = ()
+
+
+def _dots(entries: Sequence[Any]) -> int:
+    """The place of the ellipsis: entries of the user's are not to be compared."""
+    return next(i for i, e in enumerate(entries) if e is Ellipsis)
+
+
+def _entries(index: Any) -> tuple[Any, ...]:
+    return index if index.__class__ is tuple else (index,)
+
+
+def _spelled(index: Any, x: Any) -> Any:
+    """The index of a Tensor, where a list of other things than numbers stands for a tuple, as PyTorch has it."""
+    if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
+        return index
+    text = (
+        "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]."
+    )
+    warnings.warn(located(text), UserWarning, stacklevel=2)
+    return tuple(index)
+
+
+def _is_no_number(entry: Any) -> bool:
+    return entry is None or entry is Ellipsis or isinstance(entry, slice | list | tuple | Carrier | np.ndarray)
+
+
+def _basic(index: Any) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
+    """The index as a tuple with an ellipsis, and the class of the node; None for an index of arrays."""
+    entries = _entries(index)
+    cls: type[IndexNode] = AliasBackward0
+    dots = False
+    for e in entries:
+        kind = e.__class__
+        if kind is int:
+            cls = SelectBackward0
+        elif kind is slice:
+            cls = SliceBackward0
+        elif e is None:
+            cls = UnsqueezeBackward0
+        elif e is Ellipsis:
+            dots = True
+        else:
+            return None
+    return (entries if dots else (*entries, Ellipsis)), cls
+
+
+def get_item(x: Any, index: Any) -> Any:
+    """`x[index]`."""
+    found = _basic(index)
+    if found is None:
+        index = _spelled(index, x)
+        plain = _plain(index)
+        found = _basic(plain) if plain is not None else None
+        if found is None:
+            return named("IndexBackward0", _picked(x, _mapped(index, x)))
+    entries, cls = found
+    array = x.array
+    try:
+        picked = array[entries]
+    except IndexError as error:
+        raise IndexError(located(str(error))) from None
+    if picked.ndim == 0 and x._immutable_scalars and not any(e is Ellipsis for e in _entries(index)):
+        out = x._like(picked.copy())  # what NumPy gives is a scalar, no view
+    else:
+        out = x._like(picked)
+        aliasing.register(out, x, lambda y: y[entries])
+    node = None
+    if x._requires and STATE.enabled and not STATE.inference:
+        node = _new(cls)
+        node.index, node.shape, node.dtype = entries, array.shape, array.dtype
+        node.edges, node.hooks, node.number = (x._edge or x._source(),), None, next_number()
+        out._requires, out._edge = True, node
+    if STATE.unusual:
+        x._unusually(out, node)
+        if STATE.level is not None:
+            dual.mapped(x, [out], [lambda y: y[entries]])
+    return out
+
+
+def _plain(index: Any) -> Any:
+    """An index of integer-like objects as one of integers, or None."""
+    entries = index if index.__class__ is tuple else (index,)
+    plain: list[Any] = []
+    for e in entries:
+        if e is None or e is Ellipsis:
+            plain.append(e)
+        elif isinstance(e, slice):
+            plain.append(slice(*(v if v is None else v.__index__() for v in (e.start, e.stop, e.step))))
+        elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
+            return None
+        elif isinstance(e, Carrier):
+            if e.dtype.kind not in "iu" or e.shape or e.dtype == np.uint8:  # type: ignore[attr-defined]
+                return None
+            plain.append(e.item() if _is_traced(e) else e.__index__())  # type: ignore[attr-defined]
+        elif hasattr(e, "__index__"):
+            plain.append(e.__index__())
+        else:
+            return None
+    return tuple(plain)
+
+
+def _is_traced(x: Any) -> bool:
+    """Whether an array or a Tensor may have another value at each call of the function that is being traced."""
+    return isinstance(getattr(x, "array", x), Carrier)
+
+
+def _mapped(index: Any, x: Any) -> Any:
+    """The index with bytes as the masks that they are for Tensors."""
+    if not isinstance(x, TensorCarrier):
+        return index
+    if index.__class__ is tuple:
+        return tuple([_mask(e) for e in index])
+    return _mask(index)
+
+
+def _mask(entry: Any) -> Any:
+    if getattr(entry, "dtype", None) != np.uint8:
+        return entry
+    warnings.warn(
+        located("indexing with dtype uint8 is now deprecated, please use a dtype bool instead."), stacklevel=2
+    )
+    return to_dtype(entry, bool)
+
+
+@one_node("IndexBackward0")
+def _picked(x: Any, index: Any) -> Any:
+    return indexing.getitem(x, index)
+
+
+@one_node("IndexPutBackward0")
+def _put(x: Any, value: Any, index: Any) -> Any:
+    return indexing.setitem(x, index, value)
+
+
+def set_item(x: Any, index: Any, value: Any) -> None:
+    """`x[index] = value`."""
+    if type(value) is complex and x.dtype.kind != "c":
+        raise not_real(x.dtype.name)
+    found = _basic(index)
+    if found is None:
+        index = _spelled(index, x)
+        plain = _plain(index)
+        found = _basic(plain) if plain is not None else None
+    if found is None:
+        value = value if isinstance(value, Carrier) else x._lift(np.asarray(value))
+        x._become(_put(x, value, _mapped(index, x)))
+        return
+    if not x.shape and any(isinstance(e, slice) for e in found[0]) and isinstance(x, TensorCarrier):
+        raise IndexError(located("slice() cannot be applied to a 0-dim tensor."))
+    view = x if _is_all(x, found[0]) else get_item(x, index)
+    value = value if isinstance(value, Carrier) else np.asarray(value)
+    if len(value.shape) > len(view.shape):
+        value = _without_leading_ones(value, len(view.shape))
+    view.copy_(value)
+
+
+def _is_all(x: Any, entries: tuple[Any, ...]) -> bool:
+    """Whether an index picks everything as it is."""
+    lengths = iter(x.shape)
+    for e in entries:
+        if e is Ellipsis:
+            break
+        if not isinstance(e, slice) or e.indices(n := next(lengths, 0)) != (0, n, 1):
+            return False
+    return all(e is Ellipsis or (isinstance(e, slice) and e == slice(None)) for e in entries[_dots(entries) :])
+
+
+def _without_leading_ones(value: Any, rank: int) -> Any:
+    shape = value.shape
+    while len(shape) > rank and shape[0] == 1:
+        shape = shape[1:]
+    return value.reshape(shape)

@@ -1,0 +1,108 @@
+"""Methods after which a Tensor is a view of what it was: `t_`, `transpose_`, `squeeze_`, `unsqueeze_` and the like.
+
+No element moves. Views that others have of the Tensor stay views of the same memory: where there are any, they and the
+Tensor become views of one that nobody holds.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops.core.op import named
+from tracegrad.torch.functions.indexing import shapes
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.tensors import inplace_updates as views
+
+__all__ = ["BecomesView", "take_shape"]
+
+
+def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _become(self, name, node, lambda x: fn(x, *args, **kwargs))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"`{name[:-1]}`, in place: this Tensor becomes the view."
+    return call
+
+
+def _become(x: Any, name: str, node: str, step: Callable[[Any], Any]) -> Any:
+    _check(x, name)
+    whole = _whole(x) if x._base is None and any(r() is not None for r in x._views or ()) else x
+    # What was recorded of `x` leads to it in `no_grad` as well.
+    mode, STATE.enabled = STATE.enabled, STATE.enabled or (x._edge is not None and not STATE.inference)
+    try:
+        view = step(whole)
+        if view is whole:
+            view = shapes.reshape(whole, whole.shape)
+        view = named(node, view)
+    finally:
+        STATE.enabled = mode
+    x.array = view.array
+    if x._base is not None or whole is not x:
+        if whole is not x:
+            x._base, x._views = whole, None
+            whole._views.append(weakref.ref(x))
+        x._steps = view._steps
+    x._requires, x._edge = view._requires or x._requires, view._edge
+    views.bump(x)
+    if x._retains:
+        views.retain(x)
+    return x
+
+
+def _whole(x: Any) -> Any:
+    """A Tensor that takes the place of `x` as the base of its views."""
+    whole = x._like(x.array)
+    whole._counter, whole._requires, whole._edge = x._counter, x._requires, x._edge
+    whole._views = x._views
+    for reference in x._views:
+        view = reference()
+        if view is not None:
+            view._base = whole
+    return whole
+
+
+def _check(x: Any, name: str) -> None:
+    views.check(x, STATE.enabled and x._requires and x._edge is None)
+    if STATE.level is not None and x._dual is not None:
+        raise UnsupportedError(located(f"{name} of a Tensor that has a tangent is not supported; use {name[:-1]}"))
+    if getattr(x, "_outside", None) is not None:
+        raise UnsupportedError(
+            located(f"{name} of a Tensor from outside of the traced function is not supported; use {name[:-1]}")
+        )
+
+
+def take_shape(x: Any, shape: Any) -> None:
+    """Let an array have another shape, as assigning to its `shape` does."""
+    if not x.array.flags.c_contiguous:
+        view = x.array.view()
+        view.shape = shape  # which is NumPy's own error where that cannot be
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    _become(x, "reshape_", "ViewBackward0", lambda whole: shapes.reshape(whole, sizes))
+
+
+class BecomesView:
+    """The methods of a Tensor that make it a view of what it was."""
+
+    t_ = _method("t_", shapes.t, "TBackward1")
+    transpose_ = _method("transpose_", shapes.transpose, "TransposeBackward1")
+    swapaxes_ = _method("swapaxes_", shapes.transpose, "TransposeBackward1")
+    swapdims_ = _method("swapdims_", shapes.transpose, "TransposeBackward1")
+    unsqueeze_ = _method("unsqueeze_", shapes.unsqueeze, "UnsqueezeBackward1")
+
+    def squeeze_(self: Any, dim: Any = None) -> Any:
+        """`squeeze`, in place: this Tensor becomes the view."""
+        node = f"SqueezeBackward{3 if dim is None else 5 if isinstance(dim, tuple | list) else 4}"
+        return _become(self, "squeeze_", node, lambda x: shapes.squeeze(x, dim))
+
+    def _resized(self: Any, shape: tuple[int, ...]) -> Any:
+        """Have memory of its own, of another shape; what is in it is not said."""
+        views.check(self, False)
+        empty = np.zeros(shape, self.dtype)
+        self.array = getattr(self.array, "_lift", np.asarray)(empty)
+        return self

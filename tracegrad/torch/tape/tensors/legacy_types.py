@@ -1,0 +1,42 @@
+"""PyTorch's older names of Tensors by dtype, `LongTensor([1, 2])`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.torch.tape.tensors.dtypes import DTYPES
+from tracegrad.torch.tape.tensors.factories import tensor, zeros
+from tracegrad.torch.tape.tensors.tensor import Tensor
+
+__all__ = [
+    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor",
+    "ShortTensor",
+]  # fmt: skip
+
+
+class _Kind(type):
+    """The class of Tensors of one dtype, which makes them and has them for its instances."""
+
+    dtype: np.dtype[Any]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype == cls.dtype
+
+    def __call__(cls, *args: Any) -> Any:
+        if args and all(isinstance(n, int | np.integer) for n in args):
+            return zeros(*args, dtype=cls.dtype)
+        return tensor(args[0] if args else [], dtype=cls.dtype)
+
+
+def _kind(name: str, dtype: str) -> Any:
+    text = f"A Tensor of {dtype}, of data or, given sizes, of zeros."
+    return _Kind(name, (), {"dtype": DTYPES[dtype], "__doc__": text, "__module__": __name__})
+
+
+BoolTensor, ByteTensor = _kind("BoolTensor", "bool"), _kind("ByteTensor", "uint8")
+CharTensor, ShortTensor = _kind("CharTensor", "int8"), _kind("ShortTensor", "int16")
+IntTensor, LongTensor = _kind("IntTensor", "int32"), _kind("LongTensor", "int64")
+HalfTensor, FloatTensor = _kind("HalfTensor", "float16"), _kind("FloatTensor", "float32")
+DoubleTensor = _kind("DoubleTensor", "float64")

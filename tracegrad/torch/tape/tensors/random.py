@@ -1,0 +1,343 @@
+"""Tensors of random numbers, with PyTorch's names and arguments; the numbers are those of NumPy's PCG64.
+
+What is drawn has no history: nothing is differentiated through a draw. Within a trace `rand`, `randn` and
+those with `_like` draw at each call; other functions raise UnsupportedError.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import supported
+from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
+from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.core.op import Carrier
+from tracegrad.torch.functions.core.generator import Generator, default_generator, source, stream
+from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
+from tracegrad.torch.tape.tensors.factories import check_device, like, plain, shape_of, tensor_method, wrap
+
+__all__ = [
+    "Generator", "bernoulli", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "multinomial",
+    "normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "seed",
+    "set_rng_state",
+]  # fmt: skip
+
+
+# -- the default generator -------------------------------------------------------------------------------------------
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, and return it.
+
+    >>> manual_seed(0).initial_seed()
+    0
+    """
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Give the default generator a seed that cannot be foretold, and return it."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Any:
+    """Where the default generator is in its sequence, as a Tensor of bytes.
+
+    >>> state = get_rng_state()
+    >>> x = rand(2)
+    >>> set_rng_state(state)
+    >>> bool((rand(2) == x).all())
+    True
+    """
+    return wrap(default_generator.get_state())
+
+
+def set_rng_state(new_state: Any) -> None:
+    """Bring the default generator to where it was when `get_rng_state` gave `new_state`."""
+    default_generator.set_state(plain(new_state))
+
+
+# -- draws of arrays -------------------------------------------------------------------------------------------------
+def _floating(name: str, dtype: Any) -> np.dtype[Any]:
+    kind = supported(get_default_dtype() if dtype is None else dtype, "dtype=")
+    if kind.kind not in "fc":
+        raise UnsupportedError(located(f"{name} is not implemented for dtype {kind}"))
+    return kind
+
+
+def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "c":
+        return _complex(bits.random((*shape, 2)), dtype)
+    if dtype == HALF:  # in steps of 2**-11: rounded, one of float32 may be 1
+        return _array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048).astype(HALF)
+    return _array(bits.random(shape, dtype.type))
+
+
+def _array(x: Any) -> Any:
+    return x if isinstance(x, Carrier) else np.asarray(x)
+
+
+def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "c":  # the variance of the whole is one
+        return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
+    if dtype == HALF:
+        return _array(bits.standard_normal(shape, np.float32)).astype(HALF)
+    return _array(bits.standard_normal(shape, dtype.type))
+
+
+def _complex(parts: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(parts[..., 0] + 1j * parts[..., 1]).astype(dtype)
+
+
+def _integers(bits: np.random.Generator, low: int, high: int, shape: Any, dtype: np.dtype[Any]) -> Any:
+    if low >= high:
+        raise RuntimeError(located(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"))
+    if dtype.kind in "iu" and not (np.iinfo(dtype).min <= low and high - 1 <= np.iinfo(dtype).max):
+        raise RuntimeError(located(f"the range from {low} to {high} is out of bounds for {dtype}"))
+    return np.asarray(bits.integers(low, high, shape, np.uint64 if high > 1 << 63 else np.int64)).astype(dtype)
+
+
+def _probabilities(name: str, p: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if not ((p >= 0) & (p <= 1)).all():
+        raise RuntimeError(located(f"{name} expects p to be in [0, 1]"))
+    return p
+
+
+# -- new Tensors -----------------------------------------------------------------------------------------------------
+def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+         requires_grad: bool = False) -> Any:  # fmt: skip
+    """Numbers from the uniform distribution on [0, 1), in the shape given as sizes or as one tuple.
+
+    >>> rand(2, 3).shape
+    torch.Size([2, 3])
+    """
+    check_device(device)
+    kind = _floating("rand", dtype)
+    return wrap(_uniform(stream("rand", generator), shape_of("rand", sizes, size), kind), requires_grad)
+
+
+def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+          requires_grad: bool = False) -> Any:  # fmt: skip
+    """Numbers from the normal distribution of mean 0 and variance 1.
+
+    >>> randn(2, 3).shape
+    torch.Size([2, 3])
+    """
+    check_device(device)
+    kind = _floating("randn", dtype)
+    return wrap(_gaussian(stream("randn", generator), shape_of("randn", sizes, size), kind), requires_grad)
+
+
+def randint(low: Any = 0, high: Any = None, size: Any = None, *, generator: Generator | None = None,
+            dtype: Any = np.int64, device: Any = None, requires_grad: bool = False) -> Any:  # fmt: skip
+    """Integers from `low` to `high - 1`: `randint(high, size)` or `randint(low, high, size)`.
+
+    RuntimeError if there is no such integer, or if the dtype cannot hold them.
+
+    >>> randint(1, (2,))
+    tensor([0, 0])
+    """
+    check_device(device)
+    if isinstance(high, list | tuple):
+        high, size = None, high
+    if high is None:
+        low, high = 0, low
+    if size is None:
+        raise TypeError(located('randint() missing 1 required positional arguments: "size"'))
+    kind, shape = supported(dtype, "dtype="), shape_of("randint", (), size)
+    drawn = _integers(source("randint", generator), operator.index(low), operator.index(high), shape, kind)
+    return wrap(drawn, requires_grad)
+
+
+def rand_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """Uniform numbers in the shape and dtype of `input`.
+
+    >>> rand_like(np.ones(2)).shape
+    torch.Size([2])
+    """
+    shape, kind = like("rand_like", input, dtype)
+    return rand(shape, dtype=kind, **options)
+
+
+def randn_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """Normal numbers in the shape and dtype of `input`.
+
+    >>> randn_like(np.ones(2)).shape
+    torch.Size([2])
+    """
+    shape, kind = like("randn_like", input, dtype)
+    return randn(shape, dtype=kind, **options)
+
+
+def randint_like(input: Any, low: Any, high: Any = None, *, dtype: Any = None, **options: Any) -> Any:
+    """Integers from `low` (0, if only one bound is given) to `high - 1` in the shape and dtype of `input`.
+
+    >>> randint_like(np.ones(2), 1)
+    tensor([0., 0.])
+    """
+    shape, kind = like("randint_like", input, dtype)
+    return randint(low, high, size=shape, dtype=kind, **options)
+
+
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
+           device: Any = None, requires_grad: bool = False) -> Any:  # fmt: skip
+    """Numbers from the normal distributions of the given means and standard deviations, arrays that broadcast; where
+    both are numbers, `size` is the shape. RuntimeError for a negative `std`.
+
+    >>> normal(0.0, 1.0, (2, 3)).shape
+    torch.Size([2, 3])
+    """
+    check_device(device)
+    bits, means, deviations = source("normal", generator), plain(mean), plain(std)
+    arrays = [x for x in (means, deviations) if isinstance(x, np.ndarray)]
+    if not arrays and size is None:
+        raise TypeError(located("normal() of two numbers needs the argument size"))
+    kind = _floating("normal", np.result_type(*arrays) if arrays and dtype is None else dtype)
+    shape = _common_shape("normal", means, deviations) if arrays else shape_of("normal", (), size)
+    return wrap(_normal(bits, means, deviations, shape, kind), requires_grad)
+
+
+def _common_shape(name: str, *xs: Any) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*map(np.shape, xs))
+    except ValueError:
+        raise ShapeError(located(f"{name}: shapes cannot be broadcast: {', '.join(str(np.shape(x)) for x in xs)}"))\
+            from None  # fmt: skip
+
+
+def _normal(bits: np.random.Generator, mean: Any, std: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
+    if (np.asarray(std) < 0).any():
+        raise RuntimeError(located(f"normal expects std >= 0.0, but found std {np.min(std)}"))
+    return np.asarray(_gaussian(bits, shape, dtype) * std + mean).astype(dtype, copy=False)
+
+
+@tensor_method("bernoulli")
+def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Any:
+    """Ones with the probabilities that `input` gives (or all with the probability `p`), else zeros; its dtype.
+
+    >>> bernoulli(np.array([0.0, 1.0]))
+    tensor([0., 1.])
+    """
+    bits, given = source("bernoulli", generator), plain(input)
+    kind = _floating("bernoulli", given.dtype)
+    chances = _probabilities("bernoulli", np.asarray(given if p is None else p))
+    drawn = bits.random(given.shape) < chances
+    return wrap(np.asarray(drawn).astype(kind))
+
+
+def randperm(n: int, *, generator: Generator | None = None, dtype: Any = np.int64, device: Any = None,
+             requires_grad: bool = False) -> Any:  # fmt: skip
+    """The integers from 0 to `n - 1` in random order.
+
+    >>> randperm(3).sum()
+    tensor(3)
+    """
+    check_device(device)
+    (count,) = shape_of("randperm", (n,))
+    return wrap(source("randperm", generator).permutation(count).astype(supported(dtype, "dtype=")), requires_grad)
+
+
+@tensor_method("multinomial")
+def multinomial(input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Any:
+    """Indices drawn with probabilities in proportion to `input`, of one axis or row by row of two.
+
+    >>> multinomial(np.array([0.0, 1.0]), 3, replacement=True)
+    tensor([1, 1, 1])
+    """
+    bits = source("multinomial", generator)
+    weights = _weights(plain(input), num_samples, replacement)
+    rows = weights.reshape(-1, weights.shape[-1])
+    if replacement:
+        levels = np.cumsum(rows, axis=1)
+        drawn = bits.random((len(rows), num_samples)) * levels[:, -1:]
+        chosen = np.stack([np.searchsorted(level, each, side="right") for level, each in zip(levels, drawn)])
+    else:
+        # The least of independent exponential times, each divided by its weight, is at i with probability in
+        # proportion to weight i; so is the next of those left (Efraimidis and Spirakis, 2006).
+        with np.errstate(divide="ignore"):
+            times = bits.standard_exponential(rows.shape) / rows
+        chosen = np.argsort(times, axis=1)[:, :num_samples]
+    return wrap(chosen.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
+
+
+def _weights(weights: Any, count: int, replacement: bool) -> np.ndarray[Any, Any]:
+    if weights.dtype.kind != "f":
+        raise DTypeError(located(f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}"))
+    if weights.ndim not in (1, 2):
+        raise ShapeError(located("prob_dist must be 1 or 2 dim"))
+    if count <= 0:
+        raise RuntimeError(located("cannot sample n_sample <= 0 samples"))
+    if not replacement and count > weights.shape[-1]:
+        raise RuntimeError(located("cannot sample n_sample > prob_dist.size(-1) samples without replacement"))
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise RuntimeError(located("probability tensor contains either `inf`, `nan` or element < 0"))
+    if (weights.sum(axis=-1) <= 0).any():
+        raise RuntimeError(located("invalid multinomial distribution (sum of probabilities <= 0)"))
+    return np.asarray(weights, np.float64)
+
+
+# -- methods that fill a Tensor --------------------------------------------------------------------------------------
+def _fill(x: Any, node: str, drawn: Any) -> Any:
+    """Overwrite `x` in place; the node on the tape, if there is one, is called `node`."""
+    return x._overwrite(wrap(np.asarray(drawn).astype(x.dtype, copy=False)), node)
+
+
+@tensor_method("uniform_")
+def uniform_(self: Any, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Any:
+    """Fill with numbers from the uniform distribution on [low, high)."""
+    kind = _floating("uniform_", self.dtype)
+    if low > high:
+        raise RuntimeError(located(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"))
+    return _fill(
+        self, "UniformBackward0", low + (high - low) * _uniform(source("uniform_", generator), self.shape, kind)
+    )
+
+
+@tensor_method("normal_")
+def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Any:
+    """Fill with numbers from the normal distribution."""
+    kind = _floating("normal_", self.dtype)
+    return _fill(self, "NormalBackward0", _normal(source("normal_", generator), mean, std, self.shape, kind))
+
+
+@tensor_method("bernoulli_")
+def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Any:
+    """Fill with ones, each with the probability `p` (a number, or an array that broadcasts), and zeros."""
+    bits = source("bernoulli_", generator)
+    drawn = bits.random(self.shape) < _probabilities("bernoulli_", np.asarray(plain(p)))
+    return _fill(self, "BernoulliBackward2" if isinstance(p, float | int) else "BernoulliBackward1", drawn)
+
+
+@tensor_method("exponential_")
+def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Any:
+    """Fill with numbers from the exponential distribution of rate `lambd`."""
+    if lambd <= 0:
+        raise RuntimeError(located(f"exponential_ expects lambda > 0.0, but found lambda={lambd}"))
+    _floating("exponential_", self.dtype)
+    return _fill(
+        self, "ExponentialBackward0", source("exponential_", generator).standard_exponential(self.shape) / lambd
+    )
+
+
+@tensor_method("random_")
+def random_(self: Any, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Any:
+    """Fill with integers from `low` to `high - 1`; `random_(high)` from 0; `random_()` all that the dtype can hold,
+    a floating one without gaps."""
+    node = "RandomBackward0"
+    if high is None:
+        node = "RandomBackward1" if low else "RandomBackward2"
+        low, high = 0, low or _integers_of(self.dtype)
+    return _fill(self, node, _integers(source("random_", generator), low, high, self.shape, self.dtype))
+
+
+def _integers_of(dtype: np.dtype[Any]) -> int:
+    """One more than the largest integer up to which `dtype` has all of them."""
+    if dtype.kind == "f":
+        return int(2 ** (np.finfo(dtype).nmant + 1)) + 1
+    return 2 if dtype.kind == "b" else int(np.iinfo(dtype).max) + 1

@@ -1,0 +1,502 @@
+"""The Tensor: PyTorch's face of a recorded array. `TapeArray` is NumPy's face of one.
+
+What a caller passes decides: a function differentiated for ndarrays computes on TapeArrays, whose methods are NumPy's;
+a Tensor has PyTorch's methods, attributes and promotion. Values are NumPy's in both, and they share the tape.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.errors import READ_ONLY, WARNED, located, lost
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.numpy_api.protocols import decides, is_ours
+from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
+from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.shape.linear import cast, fresh, reshape
+from tracegrad.torch.functions.core.dims import broadcast_shapes, not_real
+from tracegrad.torch.functions.core.formats import check_format
+from tracegrad.torch.functions.tensor_methods import TensorMethods
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
+from tracegrad.torch.tape.recording.copy_on_write import is_saved, move
+from tracegrad.torch.tape.recording.node import AccumulateGrad, Moving, wrapper
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import numpy_protocol as ndarrays
+from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
+from tracegrad.torch.tape.tensors.indexing import get_item, set_item
+from tracegrad.torch.tape.tensors.inplace_views import BecomesView, take_shape
+from tracegrad.torch.tape.tensors.printing import format_of, html_of, text_of
+
+__all__ = ["TapeArray", "Tensor", "WeakArray", "held", "of_array"]
+
+_new = object.__new__
+_NO_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
+    "leaf Tensor instead."
+)
+_NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # the questions whose answer is a number to compute with
+_NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+
+
+class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
+    """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
+
+    level = Level.TENSOR
+    _inside: Any  # the class of Tensors inside traces, which `traced` sets
+    _counter: Any
+
+    def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
+        if not isinstance(array, Carrier):
+            array, requires_grad = _as_pytorch_has_it((array, requires_grad, *sizes))
+        held(self, array, requires_grad)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        way = self._of_ufunc.get(ufunc)
+        if way is not None and method == "__call__" and not kwargs:
+            return way(*inputs)
+        if decides("__array_ufunc__", inputs):
+            return NotImplemented
+        if kwargs or method == "at":
+            written = ndarrays.of_ufunc(ufunc, method, inputs, kwargs)
+            if written is not ndarrays.NOT_HERE:
+                return written
+        return dispatch_ufunc(ufunc, method, inputs, kwargs)
+
+    _of_ufunc: dict[Any, Any]
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(map(is_ours, types)):
+            return NotImplemented
+        written = ndarrays.of_function(func, args, kwargs)
+        return dispatch_function(func, args, kwargs) if written is ndarrays.NOT_HERE else written
+
+    # -- attributes of the tape ----------------------------------------------------------------------------------
+    @property
+    def grad(self) -> Any:
+        """The gradient that backward passes have added up here, a Tensor, or None; a warning if there will be none."""
+        if self._grad is None and self._edge and not self._retains:
+            warnings.warn(located(_NO_LEAF), UserWarning, stacklevel=2)
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    located(
+                        f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
+                    )
+                )
+            if value is self:
+                raise RuntimeError(located("can't assign Variable as its own grad"))
+            if value.dtype != self.dtype:
+                raise RuntimeError(
+                    located(
+                        f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype "
+                        f"'{self.dtype}'. Please ensure that the gradient and the tensor have the same dtype"
+                    )
+                )
+            if value.shape != self.shape:
+                raise RuntimeError(
+                    located(
+                        f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
+                        f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
+                    )
+                )
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on this Tensor are recorded, or on the base of this view."""
+        return self._requires or (self._base is not None and self._base._requires)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value and self.dtype.kind not in "fc":
+            raise RuntimeError(located("only Tensors of floating point and complex dtype can require gradients"))
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set whether operations on this leaf are recorded.
+
+        RuntimeError for dtypes that are neither floating nor complex, and for what is not a leaf.
+        """
+        if not requires_grad and self.grad_fn is not None:
+            raise RuntimeError(
+                located(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
+                    "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+            )
+        if requires_grad:
+            if self.dtype.kind not in "fc":
+                raise RuntimeError(located("only Tensors of floating point dtype can require gradients"))
+            if self._counter is None and not STATE.inference:
+                raise RuntimeError(
+                    located("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+                )
+        self._requires = bool(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made this Tensor."""
+        return not self._requires or self.grad_fn is None
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether a backward pass keeps the gradient of this Tensor though it is not a leaf."""
+        return self._retains
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this Tensor in `grad`, as of a leaf."""
+        if not self._requires:
+            raise RuntimeError(located("can't retain_grad on Tensor that has requires_grad=False"))
+        if self.grad_fn is not None:
+            self._retains = True
+            views.retain(self)
+
+    @property
+    def _version(self) -> int:
+        """How often the memory of this Tensor has been updated in place."""
+        if self._counter is None:
+            raise RuntimeError(located("Inference tensors do not track version counter."))
+        return int(self._counter[0])
+
+    def is_inference(self) -> bool:
+        """Whether this Tensor was made in inference mode."""
+        return self._counter is None
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self.concrete("data_ptr()").ctypes.data)
+
+    def _is_view(self) -> bool:
+        """Whether this Tensor is a view of another one."""
+        return self._base is not None
+
+    @property
+    def device(self) -> str:
+        """Where the Tensor is: the CPU."""
+        return "cpu"
+
+    # -- the value without the tape --------------------------------------------------------------------------------
+    @property
+    def data(self) -> Any:
+        """The value without the tape, in the same memory; updates of it are not noticed."""
+        return views.as_frozen(self, of_array(self.array))
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(located(f"Variable data has to be a tensor, but got {type(value).__name__}"))
+        self.array = value.array
+
+    def detach(self) -> Any:
+        """The value without the tape, in the same memory, with the same version counter.
+
+        >>> from tracegrad import tensor
+        >>> tensor([1.0], requires_grad=True).detach().requires_grad
+        False
+        """
+        out = of_array(self.array)
+        out._counter = self._counter
+        return views.as_frozen(self, out)
+
+    def detach_(self) -> Tensor:
+        """Make this Tensor a leaf."""
+        if self._base is not None:
+            raise RuntimeError(located("Can't detach views in-place. Use detach() instead"))
+        self._edge, self._requires = None, False
+        return self
+
+    def clone(self, *, memory_format: Any = None) -> Any:
+        """A copy, which derivatives flow through."""
+        check_format("clone", memory_format)
+        return self._result(fresh, (self,), (self.array,), {"tag": 0}, self._copied()).named("CloneBackward0")
+
+    _alias = clone
+
+    def _copied(self) -> Any:
+        return self.array.copy()
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The ndarray; shares memory. RuntimeError if the Tensor requires grad, but in `no_grad` or by `force`."""
+        if self._requires and STATE.enabled and not force:
+            raise RuntimeError(located(_NO_NUMPY))
+        array: np.ndarray[Any, Any] = self.array
+        if not isinstance(array, np.ndarray):
+            array = self.concrete("numpy()")
+        return array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self._requires and STATE.enabled:
+            WARNED.refused += 1
+            raise RuntimeError(located(f"{_NO_NUMPY} {ndarrays.no_ndarray()}"))
+        return np.array(self.numpy(), dtype, copy=copy)
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+    def backward(
+        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+    ) -> None:
+        """Add the derivative of this Tensor to the `grad` of the leaves it was computed from, or of `inputs`.
+
+        `gradient` is the cotangent of this Tensor; one element needs none. With `create_graph` the gradients are
+        recorded themselves. Without `retain_graph` the tape is freed.
+
+        >>> from tracegrad import tensor
+        >>> x = tensor([2.0, 3.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([4., 6.])
+        """
+        engine.backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(grad)` whenever a gradient of this Tensor is computed; what it returns takes its place."""
+        if not self._requires:
+            raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
+        node = self.grad_fn
+        hooks = self._leaf_hooks() if node is None else node._hooks()
+        return RemovableHandle(hooks.tensor.setdefault(self.output_nr, {}), hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(tensor)` after a backward pass has added to `grad` of this leaf."""
+        if not self._requires:
+            raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
+        if self.grad_fn is not None:
+            raise RuntimeError(located("post accumulate grad hooks cannot be registered on non-leaf tensors"))
+        return RemovableHandle(self._leaf_hooks().accumulated, hook)
+
+    def _leaf_hooks(self) -> Hooks:
+        if self._hooks is None:
+            self._hooks = Hooks()
+            node = self._accumulator() if self._accumulator is not None else None
+            if node is not None:
+                node.hooks = self._hooks
+        hooks: Hooks = self._hooks
+        return hooks
+
+    @property
+    def _hooked(self) -> Any:
+        """The hooks of this leaf, those of a kind in a tuple: on the gradient, after it was added, before, after."""
+        hooks = self._leaf_hooks()
+        kinds = (hooks.tensor.get(0, {}), hooks.accumulated, hooks.before, hooks.after)
+        return tuple([tuple(kind.values()) for kind in kinds])
+
+    # -- updates in place --------------------------------------------------------------------------------------------
+    def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
+        """Take the values of `src`, broadcast to this shape and converted to this dtype."""
+        new = self._lift(_as_operand(src))
+        if new.shape != self.shape:
+            broadcast_shapes(self.shape, new.shape)
+        return self._overwrite(new, "CopyBackwards")
+
+    def fill_(self, value: Any) -> Tensor:
+        """Set all elements to `value`, a number or a Tensor of no dimensions."""
+        if isinstance(value, Carrier) and value.aval.shape:
+            raise RuntimeError(
+                located(
+                    f"fill_ only supports 0-dimension value tensor but got tensor with {value.aval.ndim} dimensions."
+                )
+            )
+        if type(value) is complex and self.dtype.kind != "c":
+            raise not_real(self.dtype.name)
+        name = "FillBackward3" if isinstance(value, Carrier) else "FillBackward2"
+        return self._overwrite(self._lift(_as_operand(value)), name)
+
+    def zero_(self) -> Tensor:
+        """Set all elements to 0."""
+        return self._overwrite(self._lift(np.asarray(0)), "ZeroBackward0")
+
+    def _overwrite(self, new: Any, name: str) -> Tensor:
+        views.overwrite(self, new, name)
+        return self
+
+    # -- elements ------------------------------------------------------------------------------------------------------
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        set_item(self, index, value)
+
+    def __repr__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def __format__(self, spec: str) -> str:
+        return format_of(self, spec)
+
+
+def _as_pytorch_has_it(given: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
+    """The array of a Tensor made by its class, of data or of sizes, in the default dtype; `tensor` does that better."""
+    data, requires_grad, *sizes = given
+    if isinstance(data, np.ndarray) and (data.dtype == get_default_dtype() or data.dtype.kind == "c"):
+        return data, requires_grad
+    if not hasattr(data, "__index__") or isinstance(data, np.ndarray):
+        return np.array(data, get_default_dtype()), requires_grad
+    rest = [] if requires_grad is False else [requires_grad, *sizes]
+    return np.zeros([data.__index__(), *(n.__index__() for n in rest)], get_default_dtype()), False
+
+
+def _as_operand(x: Any) -> Any:
+    return np.asarray(x) if type(x) in LITERALS or isinstance(x, list | tuple) else x
+
+
+class TapeArray(Recorded, ArrayMethods):
+    """A recorded array with NumPy's methods: what a function of ndarrays computes on when it is differentiated."""
+
+    _of_ufunc: dict[Any, Any]
+    __array_ufunc__ = Tensor.__array_ufunc__
+    _tracks_views = False
+
+    def __init__(self, array: Any, requires_grad: bool = False):
+        self.array = array
+        self._counter = [0]
+        if requires_grad:
+            self._requires = True
+
+    @property
+    def _immutable_scalars(self) -> bool:  # type: ignore[override]
+        return True
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
+            return np.array(self.array, dtype)
+        return super().__array__(dtype, copy)
+
+    def _is_differentiated(self) -> bool:
+        return STATE.enabled and self.requires_grad
+
+    def concrete(self, asked: str) -> Any:
+        if asked in _NUMBERS and self._is_differentiated():
+            raise lost(asked)
+        return self.array
+
+    def __copy__(self) -> Any:
+        return self._weakened(self._alias()) if self.weak else self._alias()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
+    def stored(self, dtype: Any) -> Any:
+        if self._is_differentiated():
+            raise lost("an array of a trace")
+        return self.array
+
+    def _python_number(self, asked: str) -> Any:
+        if not self._is_differentiated():
+            return super()._python_number(asked)
+        x = reshape(self, shape=()) if self.shape else self._alias()
+        wanted = "float64" if self.dtype.kind == "f" else "complex128"
+        return self._weakened(x if x.dtype == wanted else cast(x, dtype=wanted))
+
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(self, index)
+
+    shape = property(lambda self: self.array.shape, take_shape)
+
+    def _alias(self) -> Any:
+        return self.bind(fresh, (self,), {"tag": 0})
+
+    def _become(self, new: Any) -> Any:
+        if not self.array.flags.writeable:
+            raise ValueError(located(READ_ONLY))
+        return super()._become(new)
+
+    def _store(self, array: Any) -> None:
+        if is_saved(self):
+            move(self)
+        super()._store(array)
+
+    @property
+    def flags(self) -> Any:
+        """What NumPy tells of the memory of the array."""
+        return self.array.flags
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The bytes from one element to the next along each axis."""
+        strides: tuple[int, ...] = self.array.strides
+        return strides
+
+    @property
+    def base(self) -> Any:
+        """The array that this is a view of, or None."""
+        return self._base
+
+    def _weakened(self, result: Any) -> Any:
+        for x in result if isinstance(result, tuple) else (result,):
+            if isinstance(x, TapeArray):
+                x.__class__ = WeakArray
+        return result
+
+    def _leaf_hooks(self) -> Hooks:
+        self._hooks = self._hooks or Hooks()
+        hooks: Hooks = self._hooks
+        return hooks
+
+    def __repr__(self) -> str:
+        return f"TapeArray({np.array2string(self.array, separator=', ', prefix='TapeArray(')})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.array.item(), spec) if not self.shape and spec else repr(self)
+
+
+class WeakArray(TapeArray):
+    """A Python number as a recorded array: it takes the dtype of the arrays it meets."""
+
+    weak = True
+
+
+Tensor._face = Tensor
+TapeArray._face = TapeArray
+
+
+def of_array(array: Any, requires_grad: bool = False) -> Any:
+    """A leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
+    if isinstance(array, Carrier):
+        return Tensor._inside(array, requires_grad)
+    return held(_new(Tensor), array, requires_grad)
+
+
+def held(tensor: Any, array: Any, requires_grad: bool) -> Any:
+    """A Tensor that is new, as a leaf that holds `array`."""
+    tensor.array, tensor._counter = array, None if STATE.inference else [0]
+    if requires_grad:
+        tensor._requires = True
+    return tensor
+
+
+def _on_tape(array: Any, edge: Any) -> Any:
+    """A value of the tape as a Tensor: the leaf itself if it is one's."""
+    moving = None
+    if array.__class__ is Moving:
+        array, moving = array.array, array.dual
+    if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
+        return edge.variable
+    out = of_array(array if isinstance(array, Carrier | np.ndarray) else np.asarray(array))
+    if edge:
+        out._requires, out._edge = True, edge
+    out._dual = moving
+    return out
+
+
+wrapper.append(_on_tape)

@@ -1,0 +1,211 @@
+"""Which methods of Tensors and recorded arrays are one op: a table, and the loop that gives both classes these methods.
+
+A row has the name of a method, its op, what PyTorch calls the node if not by the op, and how the arguments of the
+method become those of the op. What a method gets besides goes the general way: to the method that was there before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.registry import dispatch_ufunc
+from tracegrad.ops import TABLE
+from tracegrad.ops.core.elementwise_op import Elementwise
+from tracegrad.ops.core.op import Op
+from tracegrad.ops.elementwise import table as ops
+from tracegrad.ops.linalg import contraction
+from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.shape import linear
+from tracegrad.torch.functions.core.registry import FUNCTIONS, METHODS, ONE_OP
+from tracegrad.torch.tape.recording.dispatch_small import of_form, of_one, of_two
+from tracegrad.torch.tape.tensors.tensor import TapeArray, Tensor
+
+__all__ = ["ROWS"]
+
+Method = Callable[..., Any]
+
+
+# -- how a method takes its arguments -----------------------------------------------------------------------------
+def one(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method()`"""
+    return of_one(op, cls, general, node)
+
+
+def two(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method(y)`: of x and y"""
+    return of_two(op, cls, general, node)
+
+
+def swapped(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method(y)`: of y and x"""
+    recorder = of_two(op, cls, lambda y, x: general(x, y), node)
+
+    def apply(x: Any, y: Any) -> Any:
+        return recorder(y, x)
+
+    return apply
+
+
+def squared(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method(2)`"""
+    recorder = of_one(op, cls, lambda x: general(x, 2), node)
+
+    def apply(x: Any, y: Any) -> Any:
+        return recorder(x) if type(y) is int and y == 2 else general(x, y)
+
+    return apply
+
+
+def total(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method()`: over all axes; `x.method(dim)`: over one, as the node with the number 1"""
+    recorder = of_form(op, cls, lambda operands, params: general(*operands), function=_TOTALS[op], fixed=True)
+    along = of_form(op, cls, lambda operands, params: general(*operands, *params["axes"]), node)
+    name = "dim" if cls is Tensor else "axis"
+
+    def apply(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if input.__class__ is not cls:
+            return general(input, *args, **kwargs)
+        rank = input.array.ndim
+        if not args and not kwargs:
+            return recorder((input,), _ALL[rank])
+        if len(args) + len(kwargs) == 1:
+            dim = args[0] if args else kwargs.get(name)
+            if type(dim) is int and -rank <= dim < rank:
+                return along((input,), {"axes": (dim % rank,)})
+        return general(input, *args, **kwargs)
+
+    return apply
+
+
+_TOTALS: dict[Op, Callable[..., Any]] = {
+    linear.reduce_sum: lambda x, params: linear.sum_over(x, None),
+    reduction.mean: lambda x, params: linear.sum_over(x, None) / x.size,
+}
+_ALL = [{"axes": tuple(range(n))} for n in range(65)]
+
+
+def copied(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method()`: in memory of its own"""
+    recorder = of_form(op, cls, lambda operands, params: general(*operands), node, lambda x, params: x.copy())
+
+    def apply(x: Any, **kwargs: Any) -> Any:
+        return general(x, **kwargs) if kwargs else recorder((x,), _FIRST)
+
+    return apply
+
+
+_FIRST = {"tag": 0}
+
+
+def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x.method(*shape)`: sizes, of which none is left to find out, of an array in row-major order"""
+    recorder = of_form(op, cls, lambda operands, params: general(*operands, *params["shape"]), node, _reshaped)
+
+    def apply(x: Any, *shape: Any, **kwargs: Any) -> Any:
+        if kwargs or x.__class__ is not cls:
+            return general(x, *shape, **kwargs)
+        for n in shape:
+            if n.__class__ is not int or n < 0:
+                return general(x, *shape)
+        array = x.array
+        if math.prod(shape) != array.size or not array.flags.c_contiguous:
+            return general(x, *shape)
+        return recorder((x,), {"shape": shape})
+
+    return apply
+
+
+def _reshaped(x: Any, params: dict[str, Any]) -> Any:
+    return x.reshape(params["shape"])
+
+
+def product(op: Op, cls: Any, general: Method, node: str) -> Method:
+    """`x @ y` of matrices and vectors"""
+    recorders = {
+        ranks: of_two(known, cls, general, name)
+        for ranks, known, name in (
+            ((2, 2), contraction.matmul, "MmBackward0"),
+            ((2, 1), contraction.matvec, "MvBackward0"),
+            ((1, 1), contraction.inner, "DotBackward0"),
+        )
+    }
+
+    def apply(x: Any, y: Any) -> Any:
+        if y.__class__ is not cls:
+            return general(x, y)
+        return recorders.get((x.array.ndim, y.array.ndim), general)(x, y)
+
+    return apply
+
+
+ROWS: tuple[tuple[str, Op, str, Callable[[Op, Any, Method, str], Method]], ...] = (
+    ("__add__", ops.add, "", two),
+    ("__radd__", ops.add, "", two),
+    ("__sub__", ops.subtract, "", two),
+    ("__rsub__", ops.subtract, "RsubBackward1", swapped),
+    ("__mul__", ops.multiply, "", two),
+    ("__rmul__", ops.multiply, "", two),
+    ("__truediv__", ops.divide, "", two),
+    ("__rtruediv__", ops.divide, "", swapped),
+    ("__pow__", ops.square, "", squared),
+    ("__neg__", ops.negative, "", one),
+    ("__abs__", ops.absolute, "", one),
+    ("sum", linear.reduce_sum, "SumBackward1", total),
+    ("mean", reduction.mean, "MeanBackward1", total),
+)
+# Of PyTorch's methods alone.
+OF_TENSOR = (
+    ("__matmul__", contraction.matmul, "", product),
+    ("clone", linear.fresh, "CloneBackward0", copied),
+    ("reshape", linear.reshape, "", sized),
+    ("view", linear.reshape, "", sized),
+    *((name, op, node, one) for name, (op, node) in ONE_OP.items()),
+)
+
+
+def _by_dispatch(ufunc: Any, x: Any) -> Any:
+    return dispatch_ufunc(ufunc, "__call__", (x,), {})
+
+
+# Universal functions of one operand that are one differentiable op, for every floating dtype.
+UFUNCS: dict[Any, Op] = {
+    getattr(np, op.name): op
+    for op in TABLE.values()
+    if isinstance(op, Elementwise)
+    and len(op.operands) == 1
+    and op.differentiable
+    and isinstance(getattr(np, op.name, None), np.ufunc)
+}
+
+
+def assemble(cls: Any, rows: Any) -> None:
+    """Give `cls` the methods of the rows."""
+    for name, op, node, how in rows:
+        general = getattr(cls, name)
+        method = how(op, cls, general, node)
+        method.__name__ = name
+        method.__qualname__ = f"{cls.__name__}.{name}"
+        method.__doc__ = (general.__doc__ or "").partition(">>>")[0].rstrip()
+        setattr(cls, name, method)
+
+
+for _cls in (Tensor, TapeArray):
+    _cls._of_ufunc = {ufunc: of_one(op, _cls, partial(_by_dispatch, ufunc)) for ufunc, op in UFUNCS.items()}
+    assemble(_cls, ROWS)
+assemble(Tensor, OF_TENSOR)
+
+
+def _as_function(name: str, op: Op, node: str, how: Callable[[Op, Any, Method, str], Method]) -> None:
+    """The function of the package that is a method of a row: it goes the same short way."""
+    general = FUNCTIONS[name]
+    FUNCTIONS[name] = wraps(general)(how(op, Tensor, general, node))
+
+
+for _name, _op, _node, _how in (*ROWS, *OF_TENSOR):
+    if METHODS.get(_name, ROWS) is FUNCTIONS.get(_name) and _how in (one, total):
+        _as_function(_name, _op, _node, _how)

@@ -1,0 +1,155 @@
+"""The Tensor inside a trace.
+
+Its `array` is a tracer. What is done to it is recorded twice: in the trace's graph, and on the tape, by the code that
+eager Tensors run; so a backward pass inside a trace becomes nodes of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Size
+from tracegrad.errors import ShapeError, warn_of_constant
+from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.torch.functions.core.dims import as_pytorchs
+from tracegrad.torch.functions.core.promotion import in_one_dtype
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors.indexing import get_item
+from tracegrad.torch.tape.tensors.tensor import Tensor
+
+__all__ = ["TracedTensor", "entered"]
+
+
+class TracedTensor(Tensor):
+    """A Tensor inside a trace: its `array` is a tracer, and what is done to it is recorded twice, in the trace's graph
+    and on the tape; so a backward pass inside a trace becomes nodes of the graph."""
+
+    level = Level.TRACED_TENSOR
+    # Of the stand-in of a Tensor from outside: what the trace knows of it. Its gradient is read when it is asked for.
+    _outside: Any = None
+
+    _kept_grad: Any = None
+
+    @property
+    def shape(self) -> Any:
+        return tuple.__new__(Size, self.array.shape)  # some of which may be numbers of the trace
+
+    def __init__(self, array: Any, requires_grad: bool = False):
+        super().__init__(_as_array(array), requires_grad)
+
+    def _like(self, array: Any) -> Any:
+        return super()._like(_as_array(array))
+
+    @property
+    def _grad(self) -> Any:
+        found = self._outside
+        if found is not None and not found.read:
+            self._kept_grad = self.array._grad_of(found)
+        return self._kept_grad
+
+    @_grad.setter
+    def _grad(self, value: Any) -> None:
+        if self._outside is not None and not self._outside.read:
+            self._outside.replaces()
+        self._kept_grad = self._lift(value) if isinstance(value, Recorded) else value
+
+    def _reached(self) -> None:
+        if self._outside is not None:
+            self.array.builder.tensors.hooks_of(self._outside)
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        given = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
+        arrays = tuple([x.array if isinstance(x, Recorded) else x for x in given])
+        arrays = in_one_dtype(op, arrays)
+        return self._result(op, given, arrays, params, self._traced(op, arrays, params))
+
+    def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        try:
+            answer = op(*arrays, **params)
+        except ShapeError as error:
+            raise as_pytorchs(error, arrays) from None
+        if answer.__class__ is tuple:
+            return answer
+        if not isinstance(answer, Carrier):
+            answer = self.array._lift(np.asarray(answer))
+        return answer if all(answer is not x for x in arrays) else answer._alias()
+
+    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().composed(name, fn, tuple(map(entered, args)), kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(entered(self), index)
+
+    def clone(self, *, memory_format: Any = None) -> Any:
+        """A copy, which derivatives flow through."""
+        return super(TracedTensor, entered(self)).clone(memory_format=memory_format)
+
+    _alias = clone
+
+    def _lift(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
+        return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
+
+    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+        return self._lift(x)
+
+    def concrete(self, asked: str) -> Any:
+        self._warn_of(asked)
+        return self.array.concrete(asked)
+
+    def _warn_of(self, asked: str) -> None:
+        # To say `item()` is to mean it.
+        if asked in ("float()", "complex()") and self.requires_grad and STATE.enabled:
+            warn_of_constant(asked)
+
+    def _numbers(self, asked: str) -> Any:
+        self._warn_of(asked)
+        # A constant for the tape; a transform of a function of ndarrays goes through what is no Tensor.
+        return self.array if self.array._is_differentiated() else stop_gradient(self.array)
+
+    def _known(self) -> Any:
+        return self.array._known()
+
+    def _shares(self, answer: Any, array: Any) -> bool:
+        origin = getattr(answer, "origin", None)
+        return origin is not None and origin.shared and origin.base is array
+
+    def _snapshot(self) -> Any:
+        return self.array._alias()
+
+    def _copied(self) -> Any:
+        return self.array._alias()
+
+    def _store(self, array: Any) -> None:
+        self.array._assign(array)
+
+    def _holds(self, array: Any) -> bool:
+        return array.__class__ is self.array.__class__ and array.node is self.array.node
+
+
+def _as_array(array: Any) -> Any:
+    """The array of a Tensor: one without axes is no scalar of NumPy's, and has views."""
+    if hasattr(array, "is_array"):
+        if array.weak and not array.is_array:  # the number stays one to the code that has it
+            array = type(array)(array.builder, array.node)
+        array.is_array = True
+    return array
+
+
+TracedTensor._face = TracedTensor
+
+
+Tensor._inside = TracedTensor
+
+
+def entered(x: Any) -> Any:
+    """What stands for a Tensor, or for those in a list, in the region that is being recorded, if there is one."""
+    if isinstance(x, TracedTensor):
+        return x.array._entered(x)
+    return type(x)(map(entered, x)) if type(x) in (list, tuple) else x
