@@ -7,12 +7,10 @@ The tracer's arrays and the eager Tensors mix it in. A subclass is a `Carrier` w
   for an ndarray that nobody else holds;
 - `_assign(new)`: this object stands for the value `new` from now on (`x[i] = v`, `x += y`); raises by default;
 - `_alias()`: another object for the same value, so that assigning to one leaves the other alone;
-- `_viewed(result, put)`, if `_tracks_views`: `result` is a view of this array, and `put(base, new)` is `base` with
-  `new` in its place;
-- `_weakened(result)`, if `weak`: the result of an operator on Python numbers only.
-
-`_concrete_masks` says that boolean arrays can be used as indices; `_immutable_scalars`, that `+=` on a value of no axes
-makes a new value, as it does for NumPy's scalars.
+- `_viewed(result, put)`, if `_tracks_views`: `put(base, new)` is `base` with `new` in the place of this view of it;
+- `_weakened(result)`, if `weak`: the result of an operator on Python numbers only;
+- `_concrete_masks`: whether boolean arrays can be used as indices;
+- `_immutable_scalars`: whether `+=` on a value of no axes makes a new value, as it does for NumPy's scalars.
 """
 
 from __future__ import annotations
@@ -27,18 +25,12 @@ import numpy as np
 from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, formats, located, lost
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
+from tracegrad.numpy_api import memory_layout as layout
 from tracegrad.numpy_api.complex import ComplexMethods, in_pairs
 from tracegrad.numpy_api.compress import compressed, nonzero
 from tracegrad.numpy_api.faces import Faced
 from tracegrad.numpy_api.flatiter import Flat
-from tracegrad.numpy_api.memory_layout import (
-    InRowMajorOrder,
-    MemoryMethods,
-    dtype_of_view,
-    in_new_memory,
-    laid,
-    with_order,
-)
+from tracegrad.numpy_api.memory_layout import InRowMajorOrder, MemoryMethods, dtype_of_view, in_new_memory, laid
 from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
@@ -421,7 +413,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
             )
         if kind != self.dtype:
             return self.kept(laid(to_dtype(self, kind), order, self))
-        return in_new_memory(self, order) if copy else with_order(self, order)
+        return in_new_memory(self, order) if copy else layout.with_order(self, order)
 
     def fill(self, value: Any) -> None:
         """Assign one value to all elements."""

@@ -145,7 +145,7 @@ def _kind(kind: Any) -> str:
 
 def _settings_of_tensors() -> tuple[str, str]:
     """The dtype of those that are made of Python floats, and how they are printed; as at first, if there are none."""
-    dtypes, printing = (sys.modules.get(f"tracegrad.torch.tape.{name}") for name in ("dtypes", "printing"))
+    dtypes, printing = (sys.modules.get(f"tracegrad.torch.tape.tensors.{name}") for name in ("dtypes", "printing"))
     return str(dtypes.get_default_dtype() if dtypes else np.dtype(float)), printing.options_set() if printing else ""
 
 

@@ -64,7 +64,9 @@ _TRACED = (
     ],
 )
 # Where decorators of ours are made, which run a function of the user's.
-_DECORATORS = [os.path.join(PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]
+_DECORATORS = [
+    os.path.join(PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once_differentiable.py"))
+]
 _HEAP = 1 << 9  # the flag of classes that are made at run time: by a statement, or in C
 _IN_C_FILES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)

@@ -7,8 +7,7 @@ attribute and item that it reads goes through `World.translate`, which answers b
   place and rebinding to another array of the same dtype and shape are seen; another dtype or shape is another trace;
 - a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value; a float that
   has changed once becomes an input, so that a learning rate that decays does not make a program for each value;
-- a list, dict, set or deque is lent (`tracegrad.trace.values.container_proxies`): its items are translated and guarded
-  when they are read;
+- a list, dict, set or deque is a proxy (`container_proxies.py`): its items are translated and guarded when read;
 - a tuple, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type and keys;
 - another mutable collection is a copy, guarded by its items; so is an array of objects, each of which is translated;
 - a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
@@ -20,9 +19,8 @@ of NumPy, SciPy and C code read; of an object whose methods are called, all attr
 from such a place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators,
 buffers) is refused; random numbers are drawn at each call (`tracegrad.trace.random.draws`).
 
-Nothing that traced code does changes the world while it is traced. What it writes is kept
-(`tracegrad.trace.world.write_log`) and becomes effects, which every call repeats. A number that a function writes is an
-input from the second trace on.
+Nothing that traced code does changes the world while it is traced. What it writes is kept (`write_log.py`) and becomes
+effects, which every call repeats. A number that a function writes is an input from the second trace on.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ from tracegrad.torch.functions.core.registry import function, method
 __all__ = ["chunk", "diagonal", "narrow", "select", "split", "tensor_split", "tril", "triu", "unbind"]
 
 
-# -- one part ------------------------------------------------------------------------------------------------------
 @function("narrow")
 def narrow(input: Any, dim: int, start: int, length: int) -> Any:
     """The `length` elements from `start` along `dim`, as a view.

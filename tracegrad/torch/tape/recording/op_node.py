@@ -22,18 +22,9 @@ from tracegrad.ops.elementwise.table import divide, power, sign, where
 from tracegrad.ops.shape.linear import broadcast_to, full, in_dtype, reduce_sum, reshape, sum_over
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.batched_grad import Batched
+from tracegrad.torch.tape.recording import node as nodes
 from tracegrad.torch.tape.recording.generated_vjps import needs_of, numpy_rules
-from tracegrad.torch.tape.recording.node import (
-    RELEASED,
-    SECOND_TIME,
-    Masked,
-    Moving,
-    Node,
-    Spec,
-    next_number,
-    rewrap,
-    unmasked,
-)
+from tracegrad.torch.tape.recording.node import Masked, Moving, Node, Spec, next_number, rewrap, unmasked
 from tracegrad.torch.tape.recording.node_names import node_name, saved_names, saved_options, saved_result, wraps_numbers
 from tracegrad.torch.tape.recording.saved_results import INVERSES, pulled_by_answer, twin_of
 from tracegrad.torch.tape.recording.saved_tensor import Packed, RawSaved, Saved, private
@@ -183,8 +174,8 @@ class OpNode(Node):
     def _values(self) -> tuple[tuple[Any, ...], Any]:
         """The operands and the answer, unpacked and found to be as they were."""
         operands, answer = self.operands, self.answer
-        if operands is RELEASED:
-            raise RuntimeError(located(SECOND_TIME))
+        if operands is nodes.RELEASED:
+            raise RuntimeError(located(nodes.SECOND_TIME))
         values = []
         inverse = self.plan.inverse
         for k, x in enumerate(operands):
@@ -266,11 +257,11 @@ class OpNode(Node):
 
     def release(self) -> None:
         if self.plan.saves:
-            self.operands = self.answer = RELEASED
+            self.operands = self.answer = nodes.RELEASED
 
     def keeps(self) -> list[tuple[Saved, Any]]:
         """What was saved, and the edges to what made it."""
-        if self.operands is RELEASED:
+        if self.operands is nodes.RELEASED:
             return []
         return [(x, e) for x, e in zip((*self.operands, self.answer), (*self.edges, None)) if x.__class__ is Saved]
 
@@ -310,8 +301,8 @@ class OpNode(Node):
     def _attributes(self) -> dict[str, Any]:
         """What is known under which name: a `Saved` and the edge beside it, or an option in a tuple."""
         operands, answer = self.operands, self.answer
-        if operands is RELEASED:
-            raise RuntimeError(located(SECOND_TIME))
+        if operands is nodes.RELEASED:
+            raise RuntimeError(located(nodes.SECOND_TIME))
         found: dict[str, Any] = {}
         for k, name in enumerate(saved_names(self.name(), len(operands))):
             x = operands[k]
@@ -329,7 +320,7 @@ class OpNode(Node):
         return {**found, **{f"_saved_{k}": (v,) for k, v in options.items()}}
 
     def __dir__(self) -> list[str]:
-        known = {} if self.operands is RELEASED else self._attributes()
+        known = {} if self.operands is nodes.RELEASED else self._attributes()
         return [*super().__dir__(), *(name for name, found in known.items() if found != (None,))]
 
     def __getattr__(self, name: str) -> Any:
@@ -393,8 +384,8 @@ class SeveralNode(OpNode):
 
     def _read(self, recording: bool) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The operands and the answers that were saved, as Tensors if `recording`."""
-        if self.operands is RELEASED:
-            raise RuntimeError(located(SECOND_TIME))
+        if self.operands is nodes.RELEASED:
+            raise RuntimeError(located(nodes.SECOND_TIME))
         edges = [(self, k) if k else self for k in range(self.count)]
         given = [x.value(e) if x.__class__ is Saved else x for x, e in zip(self.operands, self.edges)]
         made = [x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(self.answer, edges)]
@@ -405,7 +396,7 @@ class SeveralNode(OpNode):
         return tuple(given), tuple(made)
 
     def keeps(self) -> list[tuple[Saved, Any]]:
-        if self.operands is RELEASED:
+        if self.operands is nodes.RELEASED:
             return []
         values = [*zip(self.operands, self.edges), *((x, None) for x in self.answer)]
         return [(x, e) for x, e in values if x.__class__ is Saved]

@@ -29,8 +29,7 @@ from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.recording.copy_on_write import is_saved, move
 from tracegrad.torch.tape.recording.node import AccumulateGrad, Moving, wrapper
 from tracegrad.torch.tape.recording.recorded_array import Recorded
-from tracegrad.torch.tape.tensors import inplace_updates as views
-from tracegrad.torch.tape.tensors import numpy_protocol as ndarrays
+from tracegrad.torch.tape.tensors import inplace_updates, numpy_protocol
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.indexing import get_item, set_item
 from tracegrad.torch.tape.tensors.inplace_views import BecomesView, take_shape
@@ -68,8 +67,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         if decides("__array_ufunc__", inputs):
             return NotImplemented
         if kwargs or method == "at":
-            written = ndarrays.of_ufunc(ufunc, method, inputs, kwargs)
-            if written is not ndarrays.NOT_HERE:
+            written = numpy_protocol.of_ufunc(ufunc, method, inputs, kwargs)
+            if written is not numpy_protocol.NOT_HERE:
                 return written
         return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
@@ -78,8 +77,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if not all(map(is_ours, types)):
             return NotImplemented
-        written = ndarrays.of_function(func, args, kwargs)
-        return dispatch_function(func, args, kwargs) if written is ndarrays.NOT_HERE else written
+        written = numpy_protocol.of_function(func, args, kwargs)
+        return dispatch_function(func, args, kwargs) if written is numpy_protocol.NOT_HERE else written
 
     # -- attributes of the tape ----------------------------------------------------------------------------------
     @property
@@ -169,7 +168,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
             raise RuntimeError(located("can't retain_grad on Tensor that has requires_grad=False"))
         if self.grad_fn is not None:
             self._retains = True
-            views.retain(self)
+            inplace_updates.retain(self)
 
     @property
     def _version(self) -> int:
@@ -199,7 +198,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     @property
     def data(self) -> Any:
         """The value without the tape, in the same memory; updates of it are not noticed."""
-        return views.as_frozen(self, of_array(self.array))
+        return inplace_updates.as_frozen(self, of_array(self.array))
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -216,7 +215,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         """
         out = of_array(self.array)
         out._counter = self._counter
-        return views.as_frozen(self, out)
+        return inplace_updates.as_frozen(self, out)
 
     def detach_(self) -> Tensor:
         """Make this Tensor a leaf."""
@@ -247,7 +246,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if self._requires and STATE.enabled:
             WARNED.refused += 1
-            raise RuntimeError(located(f"{_NO_NUMPY} {ndarrays.no_ndarray()}"))
+            raise RuntimeError(located(f"{_NO_NUMPY} {numpy_protocol.no_ndarray()}"))
         return np.array(self.numpy(), dtype, copy=copy)
 
     # -- backward ----------------------------------------------------------------------------------------------------
@@ -325,10 +324,9 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return self._overwrite(self._lift(np.asarray(0)), "ZeroBackward0")
 
     def _overwrite(self, new: Any, name: str) -> Tensor:
-        views.overwrite(self, new, name)
+        inplace_updates.overwrite(self, new, name)
         return self
 
-    # -- elements ------------------------------------------------------------------------------------------------------
     def __getitem__(self, index: Any) -> Any:
         return get_item(self, index)
 
