@@ -12,28 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from layers import LAYERS, LAYERS_WITHIN
 
 PACKAGE = Path(__file__).parent.parent / "tracegrad"
 
-# From the bottom up: a module imports from its own layer and from those before it.
-LAYERS = (
-    "locks", "errors", "settings", "utils", "avals", "tree", "torch", "torch.modes", "ops", "ad", "numpy_api",
-    "scipy_api", "random", "torch.functions", "torch.tape", "torch.autograd", "torch.linalg", "torch.nn", "torch.optim",
-    "torch.special", "torch.array_api", "torch.cuda", "torch.exports", "ir", "trace", "transforms", "control", "reroll",
-    "jacobians", "passes", "llvmir", "codegen", "runtime", "solvers", "explain", "profile", "numba_export",
-    "traced_function", "transform_support", "api", "audit", "scipy", "dask", "implicit", "func", "compat",
-    "visualization", "cli", "__main__", "tracegrad",
-)  # fmt: skip
-
-# The same for the packages inside of a folder, with what is imported for the type checker or inside functions.
-LAYERS_WITHIN = {
-    "codegen": "target loopir vecmath instr kernels libs lower plan program entry",
-    "ops": "core numerics shape elementwise indexing reduce linalg nn signal calls special ragged",
-    "passes": "core algebra dtypes linalg regions simplify loops",
-    "reroll": "online",
-    "runtime": "compile threads memory blas execution diagnostics persistence dispatch",
-    "trace": "bytecode sources builder values rewriting effects ragged loops random proxies world driver",
-}
 
 # How many modules a package has beside its own packages.
 MOST_MODULES = 24

@@ -9,27 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_walker import OF_WORDS, address, run
+from native_calls import OF_WORDS, address, run
+from plans import plan_of
 
 import tracegrad as tg
 from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Check, Kernel, Load, Loop, Operand, Store
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.codegen.plan.planner import Plan
 from tracegrad.codegen.program.interpreter import BAND
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.threads import pool as threads
 
 rng = np.random.default_rng(0)
-
-
-def plan_of(fun: Any, *args: Any) -> Plan:
-    """The plan of the program that a call runs."""
-    call = fun.binder.take_apart(args, {})
-    path, *_ = fun.find(call)
-    found: Plan = path.program.report.plan
-    return found
 
 
 def together(fun: Any, *args: Any) -> list[list[set[str]]]:

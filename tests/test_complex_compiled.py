@@ -7,8 +7,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from complex_samples import answer, samples
 from graphs import several
-from test_complex import answer, samples
 
 import tracegrad as tg
 from tracegrad.avals import aval_of

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from test_architecture import LAYERS
+from layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
 OF_THE_SITE = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]

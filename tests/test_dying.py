@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_bands import plan_of
+from plans import plan_of
 
 import tracegrad as tg
 from tracegrad.runtime.threads import pool as threads

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from along import replayed
 from numpy_calls import IN_PLACE, MORE, RARE_ROUGH, RARE_SMOOTH, ROUGH, SMOOTH, calls
-from test_numpy_functions import ARRAYS
+from numpy_expressions import ARRAYS
+from slopes import slope
 
 import tracegrad as tg
 from tracegrad.torch.tape import TapeArray
@@ -83,15 +84,6 @@ def test_what_is_changed_in_place_is_what_numpy_makes_of_it(statement: str) -> N
     gradient = tg.grad(lambda *xs: total(function(*xs)), argnums=tuple(real))(*arrays)
     found = sum(np.sum(g * e[k]) for k, g in zip(real, gradient))
     np.testing.assert_allclose(found, slope(lambda *xs: total(function(*xs)), arrays, e), rtol=1e-7, atol=1e-8)
-
-
-def slope(function: Callable[..., Any], point: list[Any], direction: list[Any], step: float = 1e-5) -> Any:
-    """The derivative along a direction, by differences of the fourth order."""
-
-    def at(t: float) -> Any:
-        return np.asarray(function(*[x if d is None else x + t * d for x, d in zip(point, direction)]))
-
-    return (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
 
 
 def is_of_floats(expression: str) -> bool:

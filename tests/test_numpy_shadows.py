@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_numpy_on_demand import slope
+from slopes import slope
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_numpy_functions import ARRAYS, EXPRESSIONS, SCOPE
+from numpy_expressions import ARRAYS, EXPRESSIONS, SCOPE
 
 import tracegrad as tg
 from tracegrad.torch.tape import eager_vjp

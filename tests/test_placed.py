@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_bands import plan_of
+from plans import plan_of
 
 import tracegrad as tg
 from tracegrad.codegen.loopir.kernel import Reduce

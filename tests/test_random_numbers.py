@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from random_numbers import calls, described, program
-from test_meaning_numbers import Replayed
+from replayed import Replayed
 
 import tracegrad as tg
 from tracegrad.runtime.dispatch import dispatcher as dispatch

@@ -18,7 +18,7 @@ import scipy
 import scipy.special as sp
 import scipy.stats as st
 from differences import Faults, faults, from_side, product, star
-from test_special_points import FUNCTIONS
+from special_functions import FUNCTIONS
 
 import tracegrad as tg
 from tracegrad.scipy_api.special import on_carriers

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from graphs import REAL
+from native_calls import OF_WORDS, address, run
 
 import tracegrad as tg
 from tracegrad.codegen.libs.gemm import GEMM
@@ -19,18 +19,7 @@ from tracegrad.codegen.program.interpreter import FAILED_CHECK, STEP, WALK
 from tracegrad.runtime.blas import library as blas
 from tracegrad.runtime.compile.code_store import shared_function
 
-OF_WORDS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_void_p))
 rng = np.random.default_rng(0)
-
-
-def run(name: str, words: Sequence[int], *arrays: np.ndarray[Any, Any]) -> int:
-    """What a function of words returns; its pointers are those of the arrays."""
-    pointers = (ctypes.c_void_p * max(len(arrays), 1))(*(x.ctypes.data for x in arrays))
-    return OF_WORDS(shared_function(name))((ctypes.c_int64 * len(words))(*words), pointers)
-
-
-def address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def bits(x: Any) -> int:
